@@ -16,6 +16,7 @@
 #include "mds/layout/pending_layout.h"
 #include "mds/layout/pin_row.h"
 #include "mds/namespace/keys.h"
+#include "mds/namespace/ns_sum.h"
 #include <errno.h>
 #include <getopt.h>
 #include <jansson.h>
@@ -304,6 +305,7 @@ int main(int argc, char **argv)
 	}
 	log_set_name("weft-fsck");
 	log_set_level(LOG_L_WARN);
+	ns_sum_set_copies(lo_map_copies);
 	rc = kv_open(&kv, argv[optind], &o, err, sizeof(err));
 	if (rc) {
 		fprintf(stderr, "weft-fsck: %s\n", err[0] ? err : strerror(-rc));

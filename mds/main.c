@@ -14,12 +14,14 @@
 #include "base/scrape.h"
 #include "base/trace.h"
 #include "base/version.h"
+#include "mds/namespace/ns_sum.h"
 #include "mds/nfs4/op.h"
 #include "mds/nfs4/credentials.h"
 #include "mds/nfs4/op_attr.h"
 #include "mds/nfs4/op_state.h"
 #include "mds/mds_gauges.h"
 #include "mds/mds_live.h"
+#include "mds/mds_store.h"
 #include "mds/state/st_view.h"
 #include "mds/admin/admin.h"
 #include "mds/admin/admin_health.h"
@@ -296,6 +298,7 @@ static void on_tick(struct loop_timer *t)
 	job_trash_tick(&mds);
 	lo_orders_look(mds.m_lo);
 	op_atime_tick(loops[0]);
+	ns_sum_tick(mds.m_ns, loops[0]);
 	journal_tick();
 	loop_timer_start(loops[0], t, TICK_MS);
 }
@@ -479,38 +482,11 @@ static void set_deleg_mode(const char *text)
 							: OP_DELEG_WRITE;
 }
 
-/* weft restore makes this file. The store must not serve before --restored has made it whole. */
-static void main_restored_mark(const struct conf *conf, bool over)
-{
-	char path[4096];
-
-	snprintf(path, sizeof(path), "%s/restored", conf_str(conf, "mds.store"));
-	if (over && unlink(path) && errno != ENOENT)
-		die(path, strerror(errno));
-	if (!restoring && !access(path, F_OK))
-		die(conf_str(conf, "mds.store"),
-		    "this store was put back from a backup: start weft-mds once with --restored");
-}
-
 static void main_open_store(const struct conf *conf)
 {
-	/* What is to be made fit for service is there. */
-	struct kv_opts opts = {.ko_create = !restoring,
-			       .ko_nosync = !conf_bool(conf, "mds.sync"),
-			       .ko_archive = (int64_t)conf_size(conf, "mds.backup_log"),
-			       /* What backups had before is another line of time. */
-			       .ko_archive_new = restoring};
 	char err[512];
-	int rc;
 
-	if (!opts.ko_archive)
-		opts.ko_archive = -1;
-	main_restored_mark(conf, false);
-	rc = kv_open(&mds.m_kv, conf_str(conf, "mds.store"), &opts, err, sizeof(err));
-	if (rc)
-		die(err,
-		    *check_hint(rc, "") ? check_hint(rc, conf_str(conf, "mds.store")) + 2 : NULL);
-	if (ns_open(&mds.m_ns, mds.m_kv, err, sizeof(err)))
+	if (mds_store_open(&mds, conf, restoring, err, sizeof(err)))
 		die(err, NULL);
 	if (journal_open(mds.m_ns))
 		die("cannot read the journal", NULL);
@@ -828,8 +804,8 @@ static void main_serve(const struct conf *conf)
 		make_whole();
 	ns_close(mds.m_ns);
 	kv_close(mds.m_kv);
-	if (atomic_load(&restored))
-		main_restored_mark(conf, true);
+	if (atomic_load(&restored) && mds_store_whole(conf, err, sizeof(err)))
+		die(err, NULL);
 	log_info("stopped");
 }
 

@@ -252,6 +252,21 @@ int lo_map_decode(struct kv_slice s, struct lo_map *m)
 		       : -EIO;
 }
 
+unsigned lo_map_copies(struct kv_slice s)
+{
+	const struct map_rec *r = s.s_data;
+	const struct map_tail *t;
+	size_t at;
+
+	if (s.s_len < sizeof(*r) || !r->m_mirrors)
+		return 1;
+	at = sizeof(*r) + (size_t)r->m_stripes * r->m_mirrors * sizeof(r->m_obj[0]);
+	if (r->m_version < 3 || r->m_mirrors == 1 || s.s_len < at + sizeof(*t))
+		return r->m_mirrors;
+	t = (const struct map_tail *)((const uint8_t *)s.s_data + at);
+	return r->m_mirrors - !!(t->t_flags & TAIL_PENDING_MIRROR);
+}
+
 /* Returns the objects of a stripe in this state. */
 static uint64_t in_state(const struct lo_map *m, unsigned stripe, enum lo_state state)
 {

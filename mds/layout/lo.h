@@ -122,6 +122,9 @@ struct lo_map {
 };
 size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max);
 int lo_map_decode(struct kv_slice s, struct lo_map *m); /* -EIO: damaged */
+/* How many copies of the data a stored map keeps: its mirrors, but for a pending one. For
+ * ns_sum_set_copies; cheaper than to decode it. */
+unsigned lo_map_copies(struct kv_slice s);
 /* Returns in *p the policy by which the file was placed; a pending mirror is not among its mirrors.
  * -EIO: damaged. */
 int lo_map_policy(const struct lo_map *m, struct lo_policy *p);

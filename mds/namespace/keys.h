@@ -21,6 +21,10 @@
  *                              inode (8)
  *                            2 (1), expiry (8), inode (8)     when it expires
  *                            3 (1), inode (8)                 where its row of kind 1 is
+ *                            4 (1), user (4)                  what of a user's is in the trash
+ *   'U'   NS_K_UNPUSHED      directory (8)                    a directory with sums to push up
+ *   'l'   NS_K_LINK          inode (8), directory (8)         further names of a file in it
+ *   'u'   NS_K_USER          user (4)                         what a user has
  *   'B'   NS_T_BOOT          boot (8)                         the random identity of a boot
  *   'q'   NS_T_REPLY         session (16), slot (4)           the reply of a slot's last mutation
  *
@@ -80,8 +84,9 @@
 #include <string.h>
 
 #define NS_VERSION 1
-/* A program that knows only version 1 keeps no history of boots: it refuses the store. */
-#define NS_SUPER_VERSION 2
+/* A program that knows only version 1 keeps no history of boots, and one that knows only version 2
+ * keeps no sums: they refuse the store. */
+#define NS_SUPER_VERSION 3
 #define NS_BOOTS_KEPT	 4096u	/* boots whose identity is kept */
 #define NS_RANGE	 65536u /* inode and order numbers reserved at a time */
 #define NS_COUNT_FREES	 4096u	/* frees after which the inode count is written */
@@ -99,13 +104,17 @@ enum {
 	NS_K_DIRENT = 'd',
 	NS_K_XATTR = 'x',
 	NS_K_ORPHAN = 'O',
-	NS_K_TRASH = 'R'
+	NS_K_TRASH = 'R',
+	NS_K_UNPUSHED = 'U',
+	NS_K_LINK = 'l',
+	NS_K_USER = 'u'
 };
-enum { NS_F_POLICY = 1, NS_F_XATTRS = 2, NS_F_ACL = 4 };
+enum { NS_F_POLICY = 1, NS_F_XATTRS = 2, NS_F_ACL = 4, NS_F_SUMS = 8 };
 
 struct ns_super_rec {
 	uint8_t s_version;
-	uint8_t s_zero[3];
+	uint8_t s_sums; /* 1: the sums are known; 0 before version 3 */
+	uint8_t s_zero[2];
 	uint16_t s_fs, s_incarnation;
 	uint8_t s_uuid[16], s_fh_key[16], s_dir_key[16];
 	uint64_t s_boot, s_ino_next, s_order_next, s_inodes;
@@ -114,7 +123,7 @@ struct ns_super_rec {
 } __attribute__((packed));
 #define NS_SUPER_LEN1 offsetof(struct ns_super_rec, s_boot_id)
 _Static_assert(NS_SUPER_LEN1 == 96, "super record, version 1");
-_Static_assert(sizeof(struct ns_super_rec) == 104, "super record, version 2");
+_Static_assert(sizeof(struct ns_super_rec) == 104, "super record, versions 2 and 3");
 
 /* NS_T_BOOT, by the boot's number (big-endian). */
 struct ns_boot_rec {
@@ -138,8 +147,47 @@ struct ns_inode_rec {
 	uint64_t r_size, r_used, r_change, r_parent, r_verifier;
 	uint32_t r_rdev_major, r_rdev_minor;
 	struct ns_time_rec r_atime, r_mtime, r_ctime, r_btime;
-} __attribute__((packed)); /* with NS_F_ACL an ns_acl_rec follows; then the blob */
+} __attribute__((packed)); /* with NS_F_SUMS ns_sums_rec follows, with NS_F_ACL ns_acl_rec; then the
+			    * blob */
 _Static_assert(sizeof(struct ns_inode_rec) == 120, "inode record, version 1");
+
+struct ns_sum_rec {
+	uint64_t sr_files, sr_dirs, sr_bytes, sr_stored;
+} __attribute__((packed));
+_Static_assert(sizeof(struct ns_sum_rec) == 32, "sum, version 1");
+
+/* A user's part of a change that is not in the user's row yet. */
+struct ns_sum_user_rec {
+	uint32_t ur_uid;
+	struct ns_sum_rec ur_sum; /* two's complement */
+} __attribute__((packed));
+_Static_assert(sizeof(struct ns_sum_user_rec) == 36, "part of a user, version 1");
+
+#define NS_SUM_USERS 4u
+struct ns_sums_rec {
+	uint8_t sm_version;
+	uint8_t sm_unpushed; /* 1: there is a row NS_K_UNPUSHED */
+	uint8_t sm_users;    /* entries of sm_user; 0 without such a row */
+	uint8_t sm_zero;
+	struct ns_sum_rec sm_total;
+	struct ns_sum_user_rec sm_user[];
+} __attribute__((packed));
+_Static_assert(sizeof(struct ns_sums_rec) == 36, "sums of a directory, version 1");
+#define NS_SUMS_MAX (sizeof(struct ns_sums_rec) + NS_SUM_USERS * sizeof(struct ns_sum_user_rec))
+
+/* NS_K_UNPUSHED: what the parent has counted of the directory. NS_K_USER, and kind 4 of NS_K_TRASH:
+ * what a user has. */
+struct ns_counted_rec {
+	uint8_t cn_version;
+	struct ns_sum_rec cn_sum;
+} __attribute__((packed));
+_Static_assert(sizeof(struct ns_counted_rec) == 33, "counted sum, version 1");
+
+struct ns_link_rec {
+	uint8_t li_version;
+	uint32_t li_names;
+} __attribute__((packed));
+_Static_assert(sizeof(struct ns_link_rec) == 5, "further names, version 1");
 
 struct ns_ace_rec {
 	uint8_t acr_type, acr_who;
@@ -184,14 +232,18 @@ struct ns_trash_sum_rec {
 } __attribute__((packed));
 _Static_assert(sizeof(struct ns_trash_sum_rec) == 17, "how much is in the trash, version 1");
 
-#define NS_INODE_VAL_MAX  (sizeof(struct ns_inode_rec) + NS_ACL_REC_MAX + NS_SYMLINK_MAX)
+#define NS_INODE_VAL_MAX                                                                           \
+	(sizeof(struct ns_inode_rec) + NS_SUMS_MAX + NS_ACL_REC_MAX + NS_SYMLINK_MAX)
 #define NS_DIRENT_VAL_MAX (sizeof(struct ns_dirent_rec) + NS_NAME_MAX)
 #define NS_TRASH_VAL_MAX  (sizeof(struct ns_trash_rec) + NS_NAME_MAX + NS_INODE_VAL_MAX)
 
-#define NS_KEY_INODE	 9 /* also an orphan's */
-#define NS_KEY_DIRENT	 17
-#define NS_KEY_TRASH_MAX 26
-#define NS_KEY_XATTR_MAX (9 + NS_XATTR_NAME_MAX)
+#define NS_KEY_INODE	  9 /* also an orphan's */
+#define NS_KEY_DIRENT	  17
+#define NS_KEY_TRASH_MAX  26
+#define NS_KEY_TRASH_USER 6
+#define NS_KEY_LINK	  17
+#define NS_KEY_USER	  5
+#define NS_KEY_XATTR_MAX  (9 + NS_XATTR_NAME_MAX)
 _Static_assert(NS_KEY_XATTR_MAX <= KV_KEY_MAX, "every name makes a key");
 _Static_assert(NS_XATTR_VALUE_MAX + 1 <= KV_VALUE_MAX, "every extended attribute fits");
 
@@ -287,7 +339,11 @@ struct ns {
 	uint32_t n_frees;		/* frees since the count was last written */
 	uint8_t n_blob[NS_SYMLINK_MAX]; /* i_blob of what the last W function returned */
 	uint8_t n_acl[NS_ACL_REC_MAX];	/* and its i_acl */
+	uint8_t n_sums[NS_SUMS_MAX];	/* and its i_sums */
 	uint8_t n_xattr[NS_XATTR_VALUE_MAX + 1];
+	/* Rows NS_K_UNPUSHED: as many as the committer has seen come and go. It may be wrong after
+	 * an aborted batch; a fold that finds none corrects it. */
+	_Atomic int64_t n_unpushed;
 };
 
 /* An inode that outlives the next put: its blob and ACL are copies. */
@@ -295,12 +351,17 @@ struct ns_inode_held {
 	struct ns_inode h_i;
 	uint8_t h_blob[NS_SYMLINK_MAX];
 	uint8_t h_acl[NS_ACL_REC_MAX];
+	uint8_t h_sums[NS_SUMS_MAX];
 };
 
 int ns_super_get(struct kv_txn *t, struct ns_super *su);
 int ns_super_put(struct ns *ns, struct kv_txn *t, const struct ns_super *su); /* W */
+/* W: deletes every row under a prefix, at most max of them. Returns how many. */
+int ns_prefix_del(struct kv_txn *t, struct kv_slice prefix, unsigned max);
 /* W: boot.c: makes an identity for the boot that su_boot now names. */
 int ns_boot_begin(struct kv_txn *t, struct ns_super *su);
+/* Copies the slices of h_i, which end with the next put, into h. */
+void ns_inode_hold(struct ns_inode_held *h);
 int ns_inode_copy(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_inode_held *h);
 int ns_inode_copy_dir(struct ns *ns, struct kv_txn *t, uint64_t ino,
 		      struct ns_inode_held *h);		      /* also -ENOTDIR */
@@ -321,9 +382,9 @@ struct ns_name {
 };
 /* ns_dir.c, for the trash: may the directory get this name? 0, -EEXIST, -ENOSPC, -EMLINK. */
 int ns_dir_room(struct ns *ns, struct kv_txn *t, uint64_t dir, const char *name, size_t len);
-/* W: puts the name in, which ns_dir_room has let pass; the directory changes by it. */
-int ns_dir_attach(struct ns *ns, struct kv_txn *t, const struct ns_name *at, uint64_t ino,
-		  uint8_t type, struct ns_time now);
+/* W: puts the name of i in, which ns_dir_room has let pass; the directory changes by it. */
+int ns_dir_attach(struct ns *ns, struct kv_txn *t, const struct ns_name *at,
+		  const struct ns_inode *i, struct ns_time now);
 /* ns_trash.c */
 bool ns_trash_takes(const struct ns_inode *i);
 /* W: i's last name, which was there, is gone, and i says so. */
@@ -339,6 +400,12 @@ static inline bool ns_is_owner(const struct ns_inode *i, const struct ns_cred *c
 {
 	return !cr || cr->cr_uid == 0 || cr->cr_uid == i->i_uid;
 }
+
+/* ns_check_sum.c: compares the sums of directories and users with all inodes, and the rows of
+ * further names with all entries. Runs after the passes of ns_check, in the same snapshot. bad gets
+ * one line for each violation. rows: how many rows it saw. Returns 0 or -errno. */
+int ns_check_sums(struct kv_txn *t, void (*bad)(void *arg, const char *line), void *arg,
+		  uint64_t *rows);
 
 /* ns_check.c: the offline checker. Reads one snapshot; needs about 48 bytes of memory for each
  * inode. fn gets one line for each violation, without a newline. */

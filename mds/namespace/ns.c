@@ -3,6 +3,7 @@
  * components, paths. */
 #include "mds/namespace/keys.h"
 #include "base/log.h"
+#include "mds/namespace/ns_sum_rec.h"
 #include <errno.h>
 #include <sodium.h>
 #include <stdlib.h>
@@ -50,6 +51,7 @@ static int format(struct ns *ns, struct kv_txn *t)
 		.su_ds_next = 1,
 		.su_client_next = 1,
 		.su_order_next = 1,
+		.su_sums = true,
 	};
 	randombytes_buf(su->su_uuid, sizeof(su->su_uuid));
 	su->su_uuid[6] = (su->su_uuid[6] & 0x0f) | 0x40; /* RFC 9562: version 4 */
@@ -96,6 +98,36 @@ static int open_run(void *arg, struct kv_txn *t)
 	return err ? err : ns_super_put(ns, t, &ns->n_super);
 }
 
+static int unpushed_count(void *arg, uint64_t ino, struct kv_slice val)
+{
+	(void)ino, (void)val;
+	++*(int64_t *)arg;
+	return 0;
+}
+
+/* A store from before there were sums gets them now. Of others, how much waits to be pushed. */
+static int sums_open(struct ns *ns)
+{
+	struct kv_txn *t;
+	int64_t n = 0;
+	int err;
+
+	if (!ns->n_super.su_sums) {
+		log_info("ns: the store has no sums of what is below its directories yet");
+		err = ns_sum_rebuild(ns, ns_sum_say);
+		if (!err)
+			log_info("ns: the sums of all directories are known");
+		return err;
+	}
+	err = kv_read_begin(ns->n_kv, &t);
+	if (err)
+		return err;
+	err = ns_unpushed_rows(t, 0, unpushed_count, &n);
+	kv_read_end(t);
+	atomic_store(&ns->n_unpushed, n);
+	return err;
+}
+
 int ns_open(struct ns **out, struct kv *kv, char *err, size_t errlen)
 {
 	struct ns *ns;
@@ -123,6 +155,12 @@ int ns_open(struct ns **out, struct kv *kv, char *err, size_t errlen)
 	}
 	ns->n_ino_next = ns->n_super.su_ino_next;
 	ns->n_order_next = ns->n_super.su_order_next;
+	rc = sums_open(ns);
+	if (rc) {
+		snprintf(err, errlen, "cannot compute the sums of directories: %s", strerror(-rc));
+		free(ns);
+		return rc;
+	}
 	*out = ns;
 	return 0;
 }
@@ -333,6 +371,31 @@ int ns_row_get(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen
 
 	err = row_key(k, tab, id, idlen, &key);
 	return err ? err : kv_get(t, key, val);
+}
+
+int ns_prefix_del(struct kv_txn *t, struct kv_slice p, unsigned max)
+{
+	struct kv_slice key, val;
+	struct kv_scan sc;
+	uint8_t k[KV_KEY_MAX];
+	unsigned n = 0;
+	size_t len;
+	int err;
+
+	/* No delete while a scan is open. */
+	for (;; n++) {
+		err = kv_scan_begin(t, p, p, &sc);
+		if (err)
+			return err;
+		err = n < max ? kv_scan_next(&sc, &key, &val) : 0;
+		len = err > 0 ? key.s_len : 0;
+		memcpy(k, err > 0 ? key.s_data : "", len);
+		kv_scan_end(&sc);
+		if (err > 0)
+			err = kv_del(t, ns_slice(k, len));
+		if (err || !len)
+			return err ? err : (int)n;
+	}
 }
 
 /* Rows with id >= from, in order. fn: 0 goes on, positive stops, negative stops and is returned. */

@@ -118,8 +118,8 @@ struct ns_inode {
 	uint64_t i_size, i_used; /* bytes; directories: entries * 64 */
 	/* Change attribute (RFC 8881 section 5.8.1.4): rises with every change, never goes back. */
 	uint64_t i_change;
-	/* Directories: the parent. Others: the directory in which it was created, or to which it
-	 * moved last. */
+	/* Directories: the parent. Others: the directory of the name at which the file counts
+	 * (ns_sum.h). A name of it is there as long as it has one. */
 	uint64_t i_parent;
 	struct ns_time i_atime, i_mtime, i_ctime, i_btime;
 	uint32_t i_rdev_major, i_rdev_minor;
@@ -132,6 +132,8 @@ struct ns_inode {
 	struct kv_slice i_blob;
 	/* As stored, valid as long as i_blob. Empty: the mode alone decides. */
 	struct kv_slice i_acl;
+	/* Directories: the sums of what is below (ns_sum.h), as stored. Empty: nothing is. */
+	struct kv_slice i_sums;
 };
 
 /* Format */
@@ -145,6 +147,7 @@ struct ns_super {
 	uint64_t su_boot_id;
 	uint8_t su_fh_key[16];	/* for the MAC of MDS file handles */
 	uint8_t su_dir_key[16]; /* for the keyed hash of names */
+	bool su_sums;		/* the sums of all directories are known (ns_sum.h) */
 	uint64_t su_ino_next;	/* first number not reserved */
 	uint32_t su_ds_next, su_client_next;
 	uint64_t su_order_next;
@@ -459,8 +462,8 @@ int ns_reply_del(struct kv_txn *t, const uint8_t *from, size_t fromlen, const ui
 /* Finds the inode of a path from the root ("/a/b"); does not follow symlinks. */
 int ns_path(struct ns *ns, struct kv_txn *t, const char *path, uint64_t *ino);
 /* Puts a path of the inode into out (max bytes). For a file with several names it is one in the
- * directory in which the file was created, or to which it moved last; -ENOENT: it has none there.
- * Reads directories from their begin. *budget: how many more entries it may read. -E2BIG: it would
+ * directory of its first name; -ENOENT: it has no name. Reads directories from their begin.
+ * *budget: how many more entries it may read. -E2BIG: it would
  * need more; or the path is longer than max, or deeper than 256. */
 int ns_path_of(struct ns *ns, struct kv_txn *t, uint64_t ino, unsigned *budget, char *out,
 	       size_t max);

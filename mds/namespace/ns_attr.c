@@ -2,6 +2,7 @@
 /* ns_attr.c - inodes: reading, permission, attributes, layout maps and policies. */
 #include "mds/namespace/keys.h"
 #include "base/log.h"
+#include "mds/namespace/ns_sum.h"
 #include <errno.h>
 #include <sys/stat.h>
 
@@ -48,6 +49,16 @@ int ns_get(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_inode *out)
 	return err;
 }
 
+void ns_inode_hold(struct ns_inode_held *h)
+{
+	memcpy(h->h_blob, h->h_i.i_blob.s_data, h->h_i.i_blob.s_len);
+	h->h_i.i_blob.s_data = h->h_blob;
+	memcpy(h->h_acl, h->h_i.i_acl.s_data, h->h_i.i_acl.s_len);
+	h->h_i.i_acl.s_data = h->h_acl;
+	memcpy(h->h_sums, h->h_i.i_sums.s_data, h->h_i.i_sums.s_len);
+	h->h_i.i_sums.s_data = h->h_sums;
+}
+
 int ns_inode_copy(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_inode_held *h)
 {
 	int err;
@@ -55,10 +66,7 @@ int ns_inode_copy(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_inode
 	err = ns_get(ns, t, ino, &h->h_i);
 	if (err)
 		return err;
-	memcpy(h->h_blob, h->h_i.i_blob.s_data, h->h_i.i_blob.s_len);
-	h->h_i.i_blob.s_data = h->h_blob;
-	memcpy(h->h_acl, h->h_i.i_acl.s_data, h->h_i.i_acl.s_len);
-	h->h_i.i_acl.s_data = h->h_acl;
+	ns_inode_hold(h);
 	return 0;
 }
 
@@ -81,6 +89,9 @@ void ns_inode_give(struct ns *ns, const struct ns_inode *i, struct ns_inode *out
 	if (i->i_acl.s_len)
 		memcpy(ns->n_acl, i->i_acl.s_data, i->i_acl.s_len);
 	out->i_acl.s_data = ns->n_acl;
+	if (i->i_sums.s_len)
+		memcpy(ns->n_sums, i->i_sums.s_data, i->i_sums.s_len);
+	out->i_sums.s_data = ns->n_sums;
 }
 
 int ns_inode_put(struct kv_txn *t, const struct ns_inode *i)
@@ -356,6 +367,9 @@ int ns_setattr(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_se
 	unsigned what = s->s_mask & ~(unsigned)(NS_S_HAS_WRITE | NS_S_GROW_ONLY);
 	uint8_t acl[NS_ACL_REC_MAX];
 	struct ns_inode i;
+	struct ns_sum was = {0};
+	bool counts;
+	uint32_t uid;
 	int err;
 
 	err = ns_get(ns, t, ino, &i);
@@ -370,6 +384,10 @@ int ns_setattr(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_se
 		ns_inode_give(ns, &i, out);
 		return 0;
 	}
+	counts = what & (NS_S_SIZE | NS_S_USED | NS_S_UID);
+	if (counts)
+		was = ns_sum_of(&i);
+	uid = i.i_uid;
 	if (what & NS_S_MODE)
 		set_mode(&i, s, cr, what & NS_S_GID ? s->s_gid : i.i_gid);
 	/* A change of owner clears the set-id bits, also for a privileged user (Linux's
@@ -400,7 +418,8 @@ int ns_setattr(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_se
 		i.i_change++;
 	}
 	ns_inode_give(ns, &i, out);
-	return ns_inode_put(t, out);
+	err = ns_inode_put(t, out);
+	return err || !counts ? err : ns_sum_changed(ns, t, out, &was, uid);
 }
 
 int ns_deleg_times(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct ns_time *atime,
@@ -445,10 +464,20 @@ int ns_accessed(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_time at
 	return err ? err : 1;
 }
 
+/* Puts an inode with a new blob, which may keep another number of copies. */
+static int blob_put(struct ns *ns, struct kv_txn *t, struct ns_inode *i, const struct ns_sum *was)
+{
+	struct ns_sum is = ns_sum_of(i);
+	int err = ns_inode_put(t, i);
+
+	return err || ns_sum_same(&is, was) ? err : ns_sum_changed(ns, t, i, was, i->i_uid);
+}
+
 int ns_set_blob(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len,
 		bool policy, struct ns_time now)
 {
 	struct ns_inode i;
+	struct ns_sum was;
 	int err;
 
 	err = ns_get(ns, t, ino, &i);
@@ -460,42 +489,47 @@ int ns_set_blob(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob,
 		return i.i_type == NS_DIR ? -EISDIR : -EINVAL;
 	if (len > NS_BLOB_MAX)
 		return -E2BIG;
+	was = ns_sum_of(&i);
 	i.i_blob = ns_slice(blob, len);
 	i.i_has_policy = policy && len > 0;
 	i.i_ctime = now;
 	i.i_change++;
-	return ns_inode_put(t, &i);
+	return blob_put(ns, t, &i, &was);
 }
 
 int ns_set_blob_quietly(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len)
 {
 	struct ns_inode i;
+	struct ns_sum was;
 	int err = ns_get(ns, t, ino, &i);
 
 	if (err)
 		return err;
 	if (i.i_type != NS_REG || len > NS_BLOB_MAX)
 		return -EINVAL;
+	was = ns_sum_of(&i);
 	i.i_blob = ns_slice(blob, len);
-	return ns_inode_put(t, &i);
+	return blob_put(ns, t, &i, &was);
 }
 
 int ns_place_again(struct ns *ns, struct kv_txn *t, uint64_t ino, const void *blob, size_t len,
 		   struct ns_inode *out)
 {
 	struct ns_inode i;
+	struct ns_sum was;
 	int err = ns_get(ns, t, ino, &i);
 
 	if (err)
 		return err;
 	if (i.i_type != NS_REG || len > NS_BLOB_MAX)
 		return -EINVAL;
+	was = ns_sum_of(&i);
 	if (i.i_incarnation > UINT16_MAX - NS_PLACED_AGAIN)
 		return -EMFILE;
 	i.i_incarnation += NS_PLACED_AGAIN;
 	i.i_blob = ns_slice(blob, len);
 	ns_inode_give(ns, &i, out);
-	return ns_inode_put(t, out);
+	return blob_put(ns, t, out, &was);
 }
 
 /* Reads one record per level, up to the policy: paths are short and their records hot. */

@@ -10,6 +10,7 @@
  */
 #include "mds/namespace/keys.h"
 #include "base/log.h"
+#include "mds/namespace/ns_sum.h"
 #include <errno.h>
 #include <sys/stat.h>
 
@@ -174,9 +175,10 @@ static int inode_free(struct ns *ns, struct kv_txn *t, const struct ns_inode *i)
 
 /* Removes a link from an inode, and with the last link the inode. The entry is gone already, so
  * f_free_map may no longer refuse: an error from it is one of the store, and fails the batch. at:
- * the link. */
+ * the link; dir: its directory; other (NULL: none) is also held. */
 static int link_drop(struct ns *ns, struct kv_txn *t, struct ns_inode *i, const struct ns_name *at,
-		     struct ns_time now, const struct ns_free_ops *fo)
+		     struct ns_time now, const struct ns_free_ops *fo, struct ns_inode_held *dir,
+		     struct ns_inode_held *other)
 {
 	uint8_t k[NS_KEY_INODE];
 	int err;
@@ -184,6 +186,10 @@ static int link_drop(struct ns *ns, struct kv_txn *t, struct ns_inode *i, const 
 	i->i_nlink = i->i_type == NS_DIR ? 0 : i->i_nlink - 1;
 	i->i_ctime = now;
 	i->i_change++;
+	err = i->i_nlink ? ns_sum_unname(ns, t, i, dir, other) : ns_sum_leave(ns, t, dir, i);
+	if (err)
+		return err;
+	i->i_sums = ns_slice(NULL, 0); /* of a directory that goes: it is empty, and was counted */
 	if (i->i_nlink)
 		return ns_inode_put(t, i);
 	if (fo->f_keep_s && ns_trash_takes(i))
@@ -280,6 +286,7 @@ static int inode_init(struct ns *ns, const struct ns_create_args *a, const struc
 	i->i_entries = 0;
 	i->i_has_xattrs = false;
 	i->i_has_policy = i->i_type == NS_DIR && i->i_blob.s_len > 0;
+	i->i_sums = ns_slice(NULL, 0);
 	if (!(a->a_times & NS_S_ATIME))
 		i->i_atime = a->a_now;
 	if (!(a->a_times & NS_S_MTIME))
@@ -372,6 +379,8 @@ int ns_create(struct ns *ns, struct kv_txn *t, const struct ns_create_args *a, s
 	if (!err)
 		err = dirent_put(t, a->a_dir, f.f_slot, i.i_ino, i.i_type, a->a_name, a->a_len);
 	if (!err)
+		err = ns_sum_enter(ns, t, &dir, &i);
+	if (!err)
 		err = ns_inode_put(t, &dir.h_i);
 	if (!err)
 		err = ns_ino_reserve(ns, t, i.i_ino);
@@ -427,6 +436,8 @@ int ns_link(struct ns *ns, struct kv_txn *t, uint64_t ino, uint64_t dirino, cons
 	err = ns_inode_put(t, &h.h_i);
 	if (!err)
 		err = dirent_put(t, dirino, f.f_slot, ino, h.h_i.i_type, name, len);
+	if (!err)
+		err = ns_sum_name(t, ino, dirino);
 	return err ? err : ns_inode_put(t, &dir.h_i);
 }
 
@@ -481,7 +492,8 @@ int ns_remove(struct ns *ns, struct kv_txn *t, uint64_t dirino, const char *name
 		return -ENOTEMPTY;
 	err = dirent_del(t, dirino, f.f_slot);
 	if (!err)
-		err = link_drop(ns, t, &h.h_i, &(struct ns_name){dirino, name, len}, now, fo);
+		err = link_drop(ns, t, &h.h_i, &(struct ns_name){dirino, name, len}, now, fo, &dir,
+				NULL);
 	if (err)
 		return err;
 	ci->c_before = dir.h_i.i_change;
@@ -589,13 +601,14 @@ static int ns_dir_rename_put(struct ns *ns, struct kv_txn *t, struct rename *r, 
 			     size_t dlen, struct ns_time now, const struct ns_free_ops *fo)
 {
 	struct ns_inode *s = &r->rn_s.h_i, *d = r->rn_dp, *moved = &r->rn_moved.h_i;
+	struct ns_inode_held *to = s == d ? &r->rn_s : &r->rn_d;
 	bool replaces = r->rn_to.f_found;
 	int isdir = moved->i_type == NS_DIR, err;
 
 	err = dirent_del(t, s->i_ino, r->rn_from.f_slot);
 	if (!err && replaces)
 		err = link_drop(ns, t, &r->rn_target.h_i, &(struct ns_name){d->i_ino, dname, dlen},
-				now, fo);
+				now, fo, to, s == d ? NULL : &r->rn_s);
 	if (!err)
 		err = dirent_put(t, d->i_ino, r->rn_to.f_slot, moved->i_ino, moved->i_type, dname,
 				 dlen);
@@ -606,7 +619,9 @@ static int ns_dir_rename_put(struct ns *ns, struct kv_txn *t, struct rename *r, 
 	} else {
 		dir_change(s, -1, -isdir, now);
 		dir_change(d, replaces ? 0 : 1, replaces ? 0 : isdir, now);
-		moved->i_parent = d->i_ino;
+		err = ns_sum_move(ns, t, moved, &r->rn_s, to);
+		if (err)
+			return err;
 	}
 	moved->i_ctime = now;
 	moved->i_change++;
@@ -663,8 +678,8 @@ int ns_dir_room(struct ns *ns, struct kv_txn *t, uint64_t dir, const char *name,
 	return d.i_entries >= INT32_MAX ? -EMLINK : f.f_slot ? 0 : -ENOSPC;
 }
 
-int ns_dir_attach(struct ns *ns, struct kv_txn *t, const struct ns_name *at, uint64_t ino,
-		  uint8_t type, struct ns_time now)
+int ns_dir_attach(struct ns *ns, struct kv_txn *t, const struct ns_name *at,
+		  const struct ns_inode *i, struct ns_time now)
 {
 	struct ns_inode_held dir;
 	struct find f;
@@ -673,10 +688,13 @@ int ns_dir_attach(struct ns *ns, struct kv_txn *t, const struct ns_name *at, uin
 	if (!err)
 		err = find(ns, t, at->nm_dir, at->nm_name, at->nm_len, &f);
 	if (!err)
-		err = dirent_put(t, at->nm_dir, f.f_slot, ino, type, at->nm_name, at->nm_len);
+		err = dirent_put(t, at->nm_dir, f.f_slot, i->i_ino, i->i_type, at->nm_name,
+				 at->nm_len);
+	if (!err)
+		err = ns_sum_enter(ns, t, &dir, i);
 	if (err)
 		return err;
-	dir_change(&dir.h_i, 1, type == NS_DIR, now);
+	dir_change(&dir.h_i, 1, i->i_type == NS_DIR, now);
 	return ns_inode_put(t, &dir.h_i);
 }
 

@@ -65,49 +65,73 @@ static bool blob_sane(const struct ns_inode *i)
 	}
 }
 
+/* Returns the length of the sums at the begin of p; 0: damaged. */
+static size_t ns_sums_rec_len(const uint8_t *p, size_t max, uint8_t type)
+{
+	const struct ns_sums_rec *r = (const struct ns_sums_rec *)p;
+	size_t len;
+
+	if (type != NS_DIR || max < sizeof(*r))
+		return 0;
+	len = sizeof(*r) + r->sm_users * sizeof(struct ns_sum_user_rec);
+	if (r->sm_version != NS_VERSION || r->sm_zero || r->sm_unpushed > 1 ||
+	    r->sm_users > r->sm_unpushed * NS_SUM_USERS || len > max)
+		return 0;
+	return len;
+}
+
 int ns_inode_decode(struct kv_slice val, uint64_t ino, struct ns_inode *out)
 {
 	const uint8_t *rest = (const uint8_t *)val.s_data + sizeof(struct ns_inode_rec);
-	struct ns_inode_rec r;
-	size_t left, acl = 0;
+	const struct ns_inode_rec *r = val.s_data;
+	size_t left, acl = 0, sums = 0;
 
-	if (val.s_len < sizeof(r) || ino == 0)
+	if (val.s_len < sizeof(*r) || ino == 0)
 		return -EIO;
-	memcpy(&r, val.s_data, sizeof(r));
-	left = val.s_len - sizeof(r);
-	if (r.r_version != NS_VERSION || r.r_type < NS_REG || r.r_type > NS_FIFO || r.r_zero ||
-	    (r.r_flags & ~(NS_F_POLICY | NS_F_XATTRS | NS_F_ACL)))
+	left = val.s_len - sizeof(*r);
+	if (r->r_version != NS_VERSION || r->r_type < NS_REG || r->r_type > NS_FIFO || r->r_zero ||
+	    (r->r_flags & ~(NS_F_POLICY | NS_F_XATTRS | NS_F_ACL | NS_F_SUMS)))
 		return -EIO;
-	if (r.r_flags & NS_F_ACL) {
-		acl = ns_acl_rec_len(rest, left, r.r_type);
-		if (!acl)
-			return -EIO;
+	if (r->r_flags & (NS_F_ACL | NS_F_SUMS)) {
+		if (r->r_flags & NS_F_SUMS) {
+			sums = ns_sums_rec_len(rest, left, r->r_type);
+			if (!sums)
+				return -EIO;
+			rest += sums;
+			left -= sums;
+		}
+		if (r->r_flags & NS_F_ACL) {
+			acl = ns_acl_rec_len(rest, left, r->r_type);
+			if (!acl)
+				return -EIO;
+		}
 	}
 	*out = (struct ns_inode){
 		.i_ino = ino,
-		.i_type = r.r_type,
-		.i_mode = le16toh(r.r_mode),
-		.i_incarnation = le16toh(r.r_incarnation),
-		.i_nlink = le32toh(r.r_nlink),
-		.i_uid = le32toh(r.r_uid),
-		.i_gid = le32toh(r.r_gid),
-		.i_size = le64toh(r.r_size),
-		.i_used = le64toh(r.r_used),
-		.i_change = le64toh(r.r_change),
-		.i_parent = le64toh(r.r_parent),
-		.i_rdev_major = le32toh(r.r_rdev_major),
-		.i_rdev_minor = le32toh(r.r_rdev_minor),
-		.i_verifier = le64toh(r.r_verifier),
-		.i_entries = le32toh(r.r_entries),
-		.i_has_policy = r.r_flags & NS_F_POLICY,
-		.i_has_xattrs = r.r_flags & NS_F_XATTRS,
+		.i_type = r->r_type,
+		.i_mode = le16toh(r->r_mode),
+		.i_incarnation = le16toh(r->r_incarnation),
+		.i_nlink = le32toh(r->r_nlink),
+		.i_uid = le32toh(r->r_uid),
+		.i_gid = le32toh(r->r_gid),
+		.i_size = le64toh(r->r_size),
+		.i_used = le64toh(r->r_used),
+		.i_change = le64toh(r->r_change),
+		.i_parent = le64toh(r->r_parent),
+		.i_rdev_major = le32toh(r->r_rdev_major),
+		.i_rdev_minor = le32toh(r->r_rdev_minor),
+		.i_verifier = le64toh(r->r_verifier),
+		.i_entries = le32toh(r->r_entries),
+		.i_has_policy = r->r_flags & NS_F_POLICY,
+		.i_has_xattrs = r->r_flags & NS_F_XATTRS,
 		.i_acl = ns_slice(rest, acl),
+		.i_sums = ns_slice(rest - sums, sums),
 		.i_blob = ns_slice(rest + acl, left - acl),
 	};
 	if (out->i_mode > 07777 || out->i_size > INT64_MAX || out->i_change == 0 || !blob_sane(out))
 		return -EIO;
-	if (time_decode(&r.r_atime, &out->i_atime) || time_decode(&r.r_mtime, &out->i_mtime) ||
-	    time_decode(&r.r_ctime, &out->i_ctime) || time_decode(&r.r_btime, &out->i_btime))
+	if (time_decode(&r->r_atime, &out->i_atime) || time_decode(&r->r_mtime, &out->i_mtime) ||
+	    time_decode(&r->r_ctime, &out->i_ctime) || time_decode(&r->r_btime, &out->i_btime))
 		return -EIO;
 	return 0;
 }
@@ -120,7 +144,8 @@ size_t ns_inode_encode(const struct ns_inode *i, uint8_t buf[NS_INODE_VAL_MAX])
 		.r_mode = htole16(i->i_mode),
 		.r_incarnation = htole16(i->i_incarnation),
 		.r_flags = (i->i_has_policy ? NS_F_POLICY : 0) |
-			   (i->i_has_xattrs ? NS_F_XATTRS : 0) | (i->i_acl.s_len ? NS_F_ACL : 0),
+			   (i->i_has_xattrs ? NS_F_XATTRS : 0) | (i->i_acl.s_len ? NS_F_ACL : 0) |
+			   (i->i_sums.s_len ? NS_F_SUMS : 0),
 		.r_nlink = htole32(i->i_nlink),
 		.r_uid = htole32(i->i_uid),
 		.r_gid = htole32(i->i_gid),
@@ -137,13 +162,19 @@ size_t ns_inode_encode(const struct ns_inode *i, uint8_t buf[NS_INODE_VAL_MAX])
 		.r_ctime = time_encode(i->i_ctime),
 		.r_btime = time_encode(i->i_btime),
 	};
+	uint8_t *at = buf;
 
-	memcpy(buf, &r, sizeof(r));
+	memcpy(at, &r, sizeof(r));
+	at += sizeof(r);
+	if (i->i_sums.s_len)
+		memcpy(at, i->i_sums.s_data, i->i_sums.s_len);
+	at += i->i_sums.s_len;
 	if (i->i_acl.s_len)
-		memcpy(buf + sizeof(r), i->i_acl.s_data, i->i_acl.s_len);
+		memcpy(at, i->i_acl.s_data, i->i_acl.s_len);
+	at += i->i_acl.s_len;
 	if (i->i_blob.s_len)
-		memcpy(buf + sizeof(r) + i->i_acl.s_len, i->i_blob.s_data, i->i_blob.s_len);
-	return sizeof(r) + i->i_acl.s_len + i->i_blob.s_len;
+		memcpy(at, i->i_blob.s_data, i->i_blob.s_len);
+	return (size_t)(at - buf) + i->i_blob.s_len;
 }
 
 int ns_dirent_decode(struct kv_slice key, struct kv_slice val, uint64_t *dir, struct ns_dirent *out)
@@ -187,8 +218,10 @@ int ns_super_decode(struct kv_slice val, struct ns_super *su, uint64_t *inodes)
 		return -EIO;
 	memset(&r, 0, sizeof(r));
 	memcpy(&r, val.s_data, val.s_len);
-	if (r.s_version != (val.s_len == NS_SUPER_LEN1 ? 1 : NS_SUPER_VERSION) || r.s_zero[0] ||
-	    r.s_zero[1] || r.s_zero[2])
+	if (val.s_len == NS_SUPER_LEN1 ? r.s_version != 1
+				       : r.s_version != 2 && r.s_version != NS_SUPER_VERSION)
+		return -EIO;
+	if (r.s_sums > (r.s_version == NS_SUPER_VERSION) || r.s_zero[0] || r.s_zero[1])
 		return -EIO;
 	*su = (struct ns_super){
 		.su_fs = le16toh(r.s_fs),
@@ -199,6 +232,7 @@ int ns_super_decode(struct kv_slice val, struct ns_super *su, uint64_t *inodes)
 		.su_ds_next = le32toh(r.s_ds_next),
 		.su_client_next = le32toh(r.s_client_next),
 		.su_order_next = le64toh(r.s_order_next),
+		.su_sums = r.s_sums,
 	};
 	memcpy(su->su_uuid, r.s_uuid, sizeof(r.s_uuid));
 	memcpy(su->su_fh_key, r.s_fh_key, sizeof(r.s_fh_key));
@@ -214,6 +248,7 @@ void ns_super_encode(const struct ns_super *su, uint64_t inodes, struct ns_super
 {
 	*out = (struct ns_super_rec){
 		.s_version = NS_SUPER_VERSION,
+		.s_sums = su->su_sums,
 		.s_fs = htole16(su->su_fs),
 		.s_incarnation = htole16(su->su_incarnation),
 		.s_boot = htole64(su->su_boot),

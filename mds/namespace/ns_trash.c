@@ -7,15 +7,17 @@
  *	1, parent (8), hash (8), inode (8)	an entry; hash: of the name
  *	2, expiry (8), inode (8)		the order of expiry
  *	3, inode (8)				where the entry is: parent and hash
+ *	4, user (4)				what of a user's there is (ns_sum.h)
  *
  * So a directory's entries lie together, and in it those of one name.
  */
 #include "mds/namespace/keys.h"
+#include "mds/namespace/ns_sum_rec.h"
 #include "mds/namespace/ns_trash.h"
 #include "base/log.h"
 #include <errno.h>
 
-enum { OF_SUMS = 0, OF_ENTRY = 1, OF_EXPIRY = 2, OF_PLACE = 3 };
+enum { OF_SUMS = 0, OF_ENTRY = 1, OF_EXPIRY = 2, OF_PLACE = 3, OF_USER = 4 };
 
 /* ---- keys and records ---- */
 
@@ -34,6 +36,16 @@ static struct kv_slice entry_key(uint8_t *buf, uint64_t parent, uint64_t hash, u
 	trash_key(buf, OF_ENTRY, parent, hash);
 	ns_put64(buf + 18, ino);
 	return ns_slice(buf, NS_KEY_TRASH_MAX);
+}
+
+static struct kv_slice trash_user_key(uint8_t *buf, uint32_t uid)
+{
+	uint32_t v = htobe32(uid);
+
+	buf[0] = NS_K_TRASH;
+	buf[1] = OF_USER;
+	memcpy(buf + 2, &v, sizeof(v));
+	return ns_slice(buf, NS_KEY_TRASH_USER);
 }
 
 static size_t trash_encode(const struct ns_trash *e, uint8_t buf[NS_TRASH_VAL_MAX])
@@ -150,8 +162,11 @@ bool ns_trash_row_ok(struct kv_txn *t, struct kv_slice key, struct kv_slice val)
 {
 	const uint8_t *k = key.s_data, *v = val.s_data;
 	struct ns_trash_sums sums;
+	struct ns_sum s;
 	struct ns_trash e;
 
+	if (key.s_len == NS_KEY_TRASH_USER && k[1] == OF_USER)
+		return !ns_counted_decode(val, &s) && !ns_sum_zero(&s);
 	if (key.s_len == 2 && k[1] == OF_SUMS)
 		return !ns_trash_sums(t, &sums);
 	if (key.s_len == 10 && k[1] == OF_PLACE)
@@ -179,7 +194,114 @@ int ns_trash_sums(struct kv_txn *t, struct ns_trash_sums *out)
 	return r.ts_version == NS_VERSION ? 0 : -EIO;
 }
 
-static int sums_change(struct kv_txn *t, const struct ns_trash *e, bool more)
+int ns_trash_user(struct kv_txn *t, uint32_t uid, struct ns_sum *out)
+{
+	uint8_t k[NS_KEY_TRASH_USER];
+	struct kv_slice val;
+	int err = kv_get(t, trash_user_key(k, uid), &val);
+
+	*out = (struct ns_sum){0};
+	return err ? (err == -ENOENT ? 0 : err) : ns_counted_decode(val, out);
+}
+
+int ns_trash_user_put(struct kv_txn *t, uint32_t uid, const struct ns_sum *s)
+{
+	struct ns_counted_rec r = {.cn_version = NS_VERSION, .cn_sum = ns_sum_encode(s)};
+	uint8_t k[NS_KEY_TRASH_USER];
+	int err;
+
+	if (!ns_sum_zero(s))
+		return kv_put(t, trash_user_key(k, uid), ns_slice(&r, sizeof(r)));
+	err = kv_del(t, trash_user_key(k, uid));
+	return err == -ENOENT ? 0 : err;
+}
+
+int ns_trash_users(struct kv_txn *t, int (*fn)(void *arg, uint32_t uid, const struct ns_sum *s),
+		   void *arg)
+{
+	uint8_t prefix[2] = {NS_K_TRASH, OF_USER};
+	struct kv_slice p = ns_slice(prefix, 2), key, val;
+	struct kv_scan sc;
+	int rc = kv_scan_begin(t, p, p, &sc);
+
+	if (rc)
+		return rc;
+	while ((rc = kv_scan_next(&sc, &key, &val)) > 0) {
+		struct ns_sum s;
+		uint32_t uid;
+
+		rc = key.s_len == NS_KEY_TRASH_USER ? ns_counted_decode(val, &s) : -EIO;
+		if (!rc) {
+			memcpy(&uid, (const uint8_t *)key.s_data + 2, sizeof(uid));
+			rc = fn(arg, be32toh(uid), &s);
+		}
+		if (rc)
+			break;
+	}
+	kv_scan_end(&sc);
+	return rc < 0 ? rc : 0;
+}
+
+int ns_trash_users_del(struct kv_txn *t, unsigned max)
+{
+	uint8_t prefix[2] = {NS_K_TRASH, OF_USER};
+
+	return ns_prefix_del(t, ns_slice(prefix, 2), max);
+}
+
+static int user_change(struct kv_txn *t, uint32_t uid, const struct ns_sum *more,
+		       const struct ns_sum *less)
+{
+	struct ns_sum s;
+	int err = ns_trash_user(t, uid, &s);
+
+	if (err)
+		return err;
+	if (more)
+		ns_sum_plus(&s, more);
+	if (less)
+		ns_sum_minus(&s, less);
+	return ns_trash_user_put(t, uid, &s);
+}
+
+int ns_trash_changed(struct kv_txn *t, const struct ns_inode *i, const struct ns_sum *was,
+		     uint32_t uid)
+{
+	struct ns_sum is = ns_sum_of(i);
+	uint8_t k[NS_KEY_TRASH_MAX];
+	struct kv_slice val;
+	int err = kv_get(t, trash_key(k, OF_PLACE, i->i_ino, 0), &val);
+
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	if (uid == i->i_uid)
+		return ns_sum_same(&is, was) ? 0 : user_change(t, uid, &is, was);
+	err = user_change(t, uid, NULL, was);
+	return err ? err : user_change(t, i->i_uid, &is, NULL);
+}
+
+/* What an entry counts of its owner's. */
+int ns_trash_counts(struct kv_txn *t, const struct ns_trash *e, uint32_t *uid, struct ns_sum *out)
+{
+	struct kv_slice rec = e->tr_inode;
+	uint8_t k[NS_KEY_INODE];
+	struct ns_inode i;
+	int err = 0;
+
+	if (e->tr_type == NS_REG)
+		err = kv_get(t, ns_key_ino(k, NS_K_INODE, e->tr_ino), &rec);
+	if (!err)
+		err = ns_inode_decode(rec, e->tr_ino, &i);
+	if (err)
+		return err == -ENOENT ? -EIO : err;
+	*uid = i.i_uid;
+	*out = ns_sum_of(&i);
+	return 0;
+}
+
+/* own: what the entry counts of the user's */
+static int sums_change(struct kv_txn *t, const struct ns_trash *e, uint32_t uid,
+		       const struct ns_sum *own, bool more)
 {
 	uint8_t k[NS_KEY_TRASH_MAX];
 	struct ns_trash_sum_rec r = {.ts_version = NS_VERSION};
@@ -192,7 +314,8 @@ static int sums_change(struct kv_txn *t, const struct ns_trash *e, bool more)
 	s.ts_bytes += more ? e->tr_bytes : -e->tr_bytes;
 	r.ts_entries = htole64(s.ts_entries);
 	r.ts_bytes = htole64(s.ts_bytes);
-	return kv_put(t, trash_key(k, OF_SUMS, 0, 0), ns_slice(&r, sizeof(r)));
+	err = kv_put(t, trash_key(k, OF_SUMS, 0, 0), ns_slice(&r, sizeof(r)));
+	return err ? err : user_change(t, uid, more ? own : NULL, more ? NULL : own);
 }
 
 /* ---- in ---- */
@@ -205,12 +328,13 @@ static int expiry_put(struct kv_txn *t, uint64_t expires, uint64_t ino)
 	return kv_put(t, trash_key(k, OF_EXPIRY, expires, ino), ns_slice(&version, 1));
 }
 
-static int entry_put(struct kv_txn *t, const struct ns_trash *e)
+static int entry_put(struct kv_txn *t, const struct ns_trash *e, const struct ns_inode *i)
 {
 	uint8_t k[NS_KEY_TRASH_MAX], buf[NS_TRASH_VAL_MAX];
 	struct ns_trash_at_rec r = {.ta_version = NS_VERSION,
 				    .ta_parent = htole64(e->tr_parent),
 				    .ta_hash = htole64(e->tr_hash)};
+	struct ns_sum own = ns_sum_of(i);
 	int err = kv_put(t, entry_key(k, e->tr_parent, e->tr_hash, e->tr_ino),
 			 ns_slice(buf, trash_encode(e, buf)));
 
@@ -218,7 +342,7 @@ static int entry_put(struct kv_txn *t, const struct ns_trash *e)
 		err = kv_put(t, trash_key(k, OF_PLACE, e->tr_ino, 0), ns_slice(&r, sizeof(r)));
 	if (!err)
 		err = expiry_put(t, e->tr_expires, e->tr_ino);
-	return err ? err : sums_change(t, e, true);
+	return err ? err : sums_change(t, e, i->i_uid, &own, true);
 }
 
 bool ns_trash_takes(const struct ns_inode *i)
@@ -249,13 +373,13 @@ int ns_trash_put(struct ns *ns, struct kv_txn *t, struct ns_inode *i, const stru
 		err = ns_inode_put(t, i);
 		if (!err && fo->f_keep_open(fo->f_arg, i->i_ino))
 			err = kv_put(t, ns_key_ino(k, NS_K_ORPHAN, i->i_ino), ns_slice("\x01", 1));
-		return err ? err : entry_put(t, &e);
+		return err ? err : entry_put(t, &e, i);
 	}
 	e.tr_inode = ns_slice(buf, ns_inode_encode(i, buf));
 	err = kv_del(t, ns_key_ino(k, NS_K_INODE, i->i_ino));
 	if (!err)
 		err = ns_inode_freed(ns, t);
-	return err ? err : entry_put(t, &e);
+	return err ? err : entry_put(t, &e, i);
 }
 
 /* ---- out ---- */
@@ -264,13 +388,17 @@ static int entry_del(struct kv_txn *t, const struct ns_trash *at)
 {
 	uint8_t k[NS_KEY_TRASH_MAX];
 	struct ns_trash e = *at; /* its slices end with the first write */
-	int err = kv_del(t, entry_key(k, e.tr_parent, e.tr_hash, e.tr_ino));
+	struct ns_sum own;
+	uint32_t uid;
+	int err = ns_trash_counts(t, &e, &uid, &own);
 
+	if (!err)
+		err = kv_del(t, entry_key(k, e.tr_parent, e.tr_hash, e.tr_ino));
 	if (!err)
 		err = kv_del(t, trash_key(k, OF_EXPIRY, e.tr_expires, e.tr_ino));
 	if (!err)
 		err = kv_del(t, trash_key(k, OF_PLACE, e.tr_ino, 0));
-	return err ? err : sums_change(t, &e, false);
+	return err ? err : sums_change(t, &e, uid, &own, false);
 }
 
 static int found_one(void *arg, const struct ns_trash *e)
@@ -390,10 +518,8 @@ static int inode_hold(const struct ns_trash *e, struct ns_inode_held *h)
 {
 	if (ns_inode_decode(e->tr_inode, e->tr_ino, &h->h_i))
 		return trash_damaged(e->tr_ino);
-	memcpy(h->h_blob, h->h_i.i_blob.s_data, h->h_i.i_blob.s_len);
-	h->h_i.i_blob.s_data = h->h_blob;
-	memcpy(h->h_acl, h->h_i.i_acl.s_data, h->h_i.i_acl.s_len);
-	h->h_i.i_acl.s_data = h->h_acl;
+	ns_inode_hold(h);
+	h->h_i.i_sums = ns_slice(NULL, 0); /* it is empty, and its parent counted it off */
 	return 0;
 }
 
@@ -428,7 +554,7 @@ static int entry_attach(struct ns *ns, struct kv_txn *t, uint64_t ino, uint64_t 
 		return err;
 	if (h.h_i.i_type != NS_REG)
 		atomic_fetch_add(&ns->n_inodes, 1);
-	return ns_dir_attach(ns, t, &(struct ns_name){dir, name, len}, ino, h.h_i.i_type, now);
+	return ns_dir_attach(ns, t, &(struct ns_name){dir, name, len}, &h.h_i, now);
 }
 
 int ns_trash_restore(struct ns *ns, struct kv_txn *t, uint64_t ino, uint64_t dir, const char *name,

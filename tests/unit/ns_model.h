@@ -30,7 +30,11 @@ struct node {
 	uint64_t n_made[NAMES];	   /* of the entry: when it was linked */
 	uint64_t n_cookie[NAMES];  /* of the entry, once it was listed */
 	unsigned n_xattr[XATTRS];  /* the value's length + 1; 0: none */
-	bool n_dead, n_orphan;
+	/* n_trash: in the trash, with this name of this directory, which may be gone. What is no
+	 * regular file is dead there. */
+	bool n_dead, n_orphan, n_trash;
+	uint64_t n_was_in;
+	unsigned n_was_name;
 	unsigned n_walks; /* its place is not given to another while a walk is in it */
 };
 
@@ -144,7 +148,7 @@ struct op {
 	struct node *o_a, *o_b;
 	const struct ns_cred *o_cr;
 	uint8_t o_type;
-	bool o_keep;
+	bool o_keep, o_trash;
 	struct ns_setattr o_set;
 	/* Results */
 	struct ns_inode o_out;
@@ -163,7 +167,7 @@ static struct node *node_new(void)
 		/* A dead one's place. */
 		do
 			at = 1 + rnd(NODES - 1);
-		while (!nodes[at]->n_dead || nodes[at]->n_walks);
+		while (!nodes[at]->n_dead || nodes[at]->n_trash || nodes[at]->n_walks);
 		free(nodes[at]);
 	}
 	nodes[at] = n;
@@ -216,16 +220,20 @@ static int m_create(struct op *o)
 	return 0;
 }
 
-/* A name of n is gone. */
-static void m_drop(struct op *o, struct node *n)
+/* A name of n in d is gone. */
+static void m_drop(struct op *o, struct node *n, struct node *d, unsigned name)
 {
 	uint64_t expect_freed = 0;
 
 	touched(n, false);
 	n->n_nlink = n->n_type == NS_DIR ? 0 : n->n_nlink - 1;
 	if (n->n_nlink == 0) {
+		n->n_trash = o->o_trash &&
+			     (n->n_type == NS_REG || n->n_type == NS_DIR || n->n_type == NS_LNK);
+		n->n_was_in = d->n_ino;
+		n->n_was_name = name;
 		n->n_orphan = n->n_type == NS_REG && o->o_keep;
-		n->n_dead = !n->n_orphan;
+		n->n_dead = n->n_trash ? n->n_type != NS_REG : !n->n_orphan;
 		if (n->n_dead && n->n_type == NS_REG)
 			expect_freed = n->n_ino;
 	}
@@ -256,7 +264,7 @@ static int m_remove(struct op *o)
 	enter(d, o->o_name, NULL);
 	d->n_nlink -= n->n_type == NS_DIR;
 	touched(d, true);
-	m_drop(o, n);
+	m_drop(o, n, d, o->o_name);
 	must(o->o_out.i_ino == n->n_ino && o->o_out.i_nlink == n->n_nlink, "removed %lu",
 	     (unsigned long)n->n_ino);
 	return 0;
@@ -274,7 +282,7 @@ static int m_link(struct op *o)
 		return rc;
 	if (n->n_type == NS_DIR)
 		return -EISDIR;
-	if (n->n_orphan)
+	if (n->n_orphan || n->n_trash)
 		return -ENOENT;
 	enter(d, o->o_name, n);
 	n->n_nlink++;
@@ -343,7 +351,7 @@ static int m_rename(struct op *o)
 	if (s != d)
 		touched(d, true);
 	if (old)
-		m_drop(o, old);
+		m_drop(o, old, d, o->o_name2);
 	must(o->o_out.i_ino == (old ? old->n_ino : 0), "replaced %lu",
 	     (unsigned long)o->o_out.i_ino);
 	return 0;
@@ -433,7 +441,7 @@ static int m_xattr(struct op *o, bool set)
 	struct node *n = o->o_a;
 	unsigned *x = &n->n_xattr[o->o_name % XATTRS];
 
-	if (n->n_dead)
+	if (n->n_dead || (n->n_trash && !n->n_orphan))
 		return -ESTALE;
 	if (n->n_type != NS_REG && n->n_type != NS_DIR)
 		return -EPERM;
@@ -453,13 +461,83 @@ static int m_xattr(struct op *o, bool set)
 static int m_orphan_free(struct op *o)
 {
 	struct node *n = o->o_a;
-	uint64_t expect_freed = n->n_orphan && !n->n_dead ? n->n_ino : 0;
+	uint64_t expect_freed = n->n_orphan && !n->n_dead && !n->n_trash ? n->n_ino : 0;
 
 	must(o->o_freed == expect_freed, "freed the map of %lu, not %lu", (unsigned long)o->o_freed,
 	     (unsigned long)expect_freed);
 	if (expect_freed)
 		n->n_dead = true;
-	return n->n_dead ? 0 : 1; /* 1: it has names, and stays */
+	if (n->n_trash)
+		n->n_orphan = false;
+	return n->n_dead ? 0 : 1; /* 1: it has names, or is in the trash, and stays */
+}
+
+/* Finds what is there, or in the trash, with this number. */
+static struct node *m_node(uint64_t ino)
+{
+	for (unsigned k = 0; k < node_n; k++)
+		if (nodes[k]->n_ino == ino && (!nodes[k]->n_dead || nodes[k]->n_trash))
+			return nodes[k];
+	return NULL;
+}
+
+static int m_trash_drop(struct op *o)
+{
+	struct node *n = o->o_a;
+
+	if (!n->n_trash)
+		return -ENOENT;
+	for (unsigned k = 0; n->n_type == NS_DIR && k < node_n; k++)
+		if (nodes[k]->n_trash && nodes[k]->n_was_in == n->n_ino)
+			return -ENOTEMPTY;
+	n->n_trash = false;
+	n->n_orphan = n->n_type == NS_REG;
+	return 0;
+}
+
+static void m_restored(struct node *n, struct node *d, unsigned name)
+{
+	n->n_trash = n->n_dead = n->n_orphan = false;
+	n->n_nlink = 1 + (n->n_type == NS_DIR);
+	n->n_parent = d;
+	touched(n, false);
+	enter(d, name, n);
+	d->n_nlink += n->n_type == NS_DIR;
+	touched(d, true);
+}
+
+/* With o_want 0 where it was, else in o_b. */
+static int m_trash_restore(struct op *o)
+{
+	struct node *n = o->o_a, *d = o->o_b, *up[NODES];
+	unsigned name = o->o_name, ups = 0;
+
+	if (!n->n_trash)
+		return -ENOENT;
+	if (o->o_want) {
+		if (d->n_dead || d->n_type != NS_DIR)
+			return d->n_dead ? -ESTALE : -ENOTDIR;
+	} else {
+		name = n->n_was_name;
+		for (d = m_node(n->n_was_in); d && d->n_trash; d = m_node(d->n_was_in))
+			up[ups++] = d;
+		if (!d)
+			return -ESTALE;
+		/* The directories that have these names now. */
+		while (ups && d->n_ent[up[ups - 1]->n_was_name]) {
+			d = d->n_ent[up[--ups]->n_was_name];
+			if (d->n_type != NS_DIR)
+				return -ENOTDIR;
+		}
+	}
+	if (!ups && d->n_ent[name])
+		return -EEXIST;
+	while (ups) {
+		m_restored(up[ups - 1], d, up[ups - 1]->n_was_name);
+		d = up[--ups];
+	}
+	m_restored(n, d, name);
+	return 0;
 }
 
 static int m_lookup(struct op *o)

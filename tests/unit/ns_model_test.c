@@ -4,20 +4,36 @@
  *
  * The model is written from POSIX' and Linux' rules, not from mds/namespace: arrays and pointers,
  * no keys. Results and attributes must agree after every step; the checker must find nothing, also
- * in the snapshots that a thread takes all the time. Some commits are refused (the store must be as
- * before), some steps run several operations in one mutation, some are many mutations that threads
- * submit at once and that share commits, and the store is closed, or left as by a crash, in
- * between. Directories are listed page by page while all this goes on.
+ * in the snapshots that a thread takes all the time. What is below each directory, and what each
+ * user has there and in the trash, is added up from the model; sums are pushed at any time, and now
+ * and then computed again. Some commits are refused (the store must be as before), some steps run
+ * several operations in one mutation, some are many mutations that threads submit at once and that
+ * share commits, and the store is closed, or left as by a crash, in between. Directories are listed
+ * page by page while all this goes on.
  *
  * NS_MODEL_OPS (20000; a million with WEFT_SOAK) operations; NS_MODEL_SEED repeats a run: all
  * chance is drawn on the committer's thread or between steps, so threads do not change it.
  */
+#include "mds/namespace/ns_sum.h"
 #include "tests/unit/ns_model.h"
 #include "tests/unit/unit.h"
 
 /* The same on the real one */
 
-enum { CREATE, REMOVE, LINK, RENAME, SETATTR, XSET, XREMOVE, ORPHAN_FREE, LOOKUP, KINDS };
+enum {
+	CREATE,
+	REMOVE,
+	LINK,
+	RENAME,
+	SETATTR,
+	XSET,
+	XREMOVE,
+	ORPHAN_FREE,
+	LOOKUP,
+	TRASH_DROP,
+	RESTORE,
+	KINDS
+};
 
 static bool keep_open(void *arg, uint64_t ino)
 {
@@ -65,11 +81,16 @@ static int r_create(struct op *o, struct kv_txn *t, struct ns_time now)
 
 static int real(struct op *o, struct kv_txn *t)
 {
-	struct ns_free_ops fo = {.f_keep_open = keep_open, .f_free_map = free_map, .f_arg = o};
+	struct ns_free_ops fo = {.f_keep_open = keep_open,
+				 .f_free_map = free_map,
+				 .f_arg = o,
+				 .f_keep_s = o->o_trash ? 1000 : 0,
+				 .f_uid = o->o_cr->cr_uid};
 	const char *n1 = names[o->o_name], *n2 = names[o->o_name2], *x = xnames[o->o_name % XATTRS];
 	uint64_t a = o->o_a->n_ino, b = o->o_b->n_ino;
 	struct ns_time now = {.t_sec = tick};
 	struct ns_cinfo ci, ci2;
+	uint64_t into;
 
 	o->o_freed = 0;
 	switch (o->o_kind) {
@@ -92,13 +113,21 @@ static int real(struct op *o, struct kv_txn *t)
 		return ns_xattr_remove(ns, t, a, x, strlen(x), o->o_cr, now, &ci);
 	case ORPHAN_FREE:
 		return ns_orphan_free(ns, t, a, &fo);
+	case TRASH_DROP:
+		return ns_trash_drop(t, a);
+	case RESTORE:
+		return ns_trash_restore(ns, t, a, o->o_want ? b : 0, n1, strlen(n1), now, &into);
 	default:
 		return ns_lookup(ns, t, a, n1, strlen(n1), &o->o_out.i_ino, &o->o_out.i_type);
 	}
 }
 
+static uint64_t restored, trash_dropped;
+
 static int model(struct op *o)
 {
+	int rc;
+
 	switch (o->o_kind) {
 	case CREATE:
 		return m_create(o);
@@ -116,6 +145,14 @@ static int model(struct op *o)
 		return m_xattr(o, false);
 	case ORPHAN_FREE:
 		return m_orphan_free(o);
+	case TRASH_DROP:
+		rc = m_trash_drop(o);
+		trash_dropped += rc == 0;
+		return rc;
+	case RESTORE:
+		rc = m_trash_restore(o);
+		restored += rc == 0;
+		return rc;
 	default:
 		return m_lookup(o);
 	}
@@ -139,6 +176,16 @@ static struct node *any_dir(void)
 
 	for (unsigned k = 0; k < 50 && (n->n_dead || n->n_type != NS_DIR); k++)
 		n = any();
+	return n;
+}
+
+/* Mostly what is in the trash. */
+static struct node *any_trash(void)
+{
+	struct node *n = any();
+
+	for (unsigned k = 0; k < 200 && !n->n_trash; k++)
+		n = nodes[rnd(node_n)];
 	return n;
 }
 
@@ -187,10 +234,10 @@ static void make_setattr(struct ns_setattr *s)
 
 static void make(struct op *o)
 {
-	static const unsigned weights[KINDS] = {30, 20, 8, 20, 16, 8, 5, 5, 10};
+	static const unsigned weights[KINDS] = {30, 20, 8, 20, 16, 8, 5, 5, 10, 6, 6};
 	static const uint8_t types[] = {NS_REG, NS_REG,	 NS_REG,  NS_DIR, NS_DIR, NS_DIR,
 					NS_LNK, NS_FIFO, NS_SOCK, NS_CHR, NS_BLK};
-	unsigned pick = rnd(122);
+	unsigned pick = rnd(134);
 
 	*o = (struct op){.o_kind = 0};
 	while (pick >= weights[o->o_kind])
@@ -204,11 +251,13 @@ static void make(struct op *o)
 	o->o_cr = &creds[rnd(3) ? 0 : rnd(4)];
 	o->o_type = types[rnd(sizeof(types))];
 	o->o_keep = rnd(2);
+	o->o_trash = rnd(3) == 0;
 	make_setattr(&o->o_set);
 	o->o_a = o->o_kind == CREATE || o->o_kind == REMOVE || o->o_kind == RENAME ||
 				 o->o_kind == LOOKUP
 			 ? any_dir()
-			 : any();
+		 : o->o_kind == TRASH_DROP || o->o_kind == RESTORE ? any_trash()
+								   : any();
 	o->o_b = rnd(3) ? any_dir() : o->o_a;
 	o->o_name = any_name(o->o_kind == CREATE || rnd(4) == 0 ? NULL : o->o_a);
 }
@@ -489,6 +538,151 @@ static void on_violation(void *arg, const char *line)
 	fprintf(stderr, "%s\n", line);
 }
 
+/* What the model has below each directory, and of each user. A file with several names counts in
+ * the directory that its inode says; the checker sees that it has a name there. */
+
+static int by_ino(const void *a, const void *b)
+{
+	const struct node *const *x = a, *const *y = b;
+
+	return (*x)->n_ino < (*y)->n_ino ? -1 : (*x)->n_ino > (*y)->n_ino;
+}
+
+struct user_sum {
+	uint32_t us_id;
+	struct ns_sum us_model, us_real, us_trash, us_real_trash;
+};
+static struct user_sum user_sums[64];
+static unsigned user_sum_n;
+
+static struct user_sum *user_sum(uint32_t uid)
+{
+	for (unsigned k = 0; k < user_sum_n; k++)
+		if (user_sums[k].us_id == uid)
+			return &user_sums[k];
+	must(user_sum_n < 64, "users");
+	user_sums[user_sum_n] = (struct user_sum){.us_id = uid};
+	return &user_sums[user_sum_n++];
+}
+
+static int on_user(void *arg, uint32_t uid, const struct ns_sum *s, const struct ns_sum *trash)
+{
+	struct user_sum *u = user_sum(uid);
+
+	(void)arg;
+	must(ns_sum_zero(&u->us_real) && ns_sum_zero(&u->us_real_trash), "user %u twice", uid);
+	u->us_real = *s;
+	u->us_real_trash = *trash;
+	return 0;
+}
+
+static struct node *node_at(struct node **v, unsigned n, uint64_t ino)
+{
+	struct node key = {.n_ino = ino}, *p = &key, **found;
+
+	found = bsearch(&p, v, n, sizeof(*v), by_ino);
+	must(found, "no directory %lu", (unsigned long)ino);
+	return *found;
+}
+
+/* Its room is that of the store: the model does not know it. */
+static struct ns_sum counts(struct kv_txn *t, const struct node *n)
+{
+	struct ns_sum s = {.sum_files = n->n_type != NS_DIR, .sum_dirs = n->n_type == NS_DIR};
+	struct ns_inode i;
+
+	if (n->n_type == NS_REG && !n->n_dead) {
+		must(ns_get(ns, t, n->n_ino, &i) == 0, "inode");
+		s.sum_bytes = n->n_size;
+		s.sum_stored = i.i_used;
+	}
+	return s;
+}
+
+static void compare_sums(struct kv_txn *t)
+{
+	static struct node *v[NODES];
+	static struct ns_sum sums[NODES];
+	struct ns_du *du;
+	unsigned n = 0;
+
+	user_sum_n = 0;
+	for (unsigned k = 0; k < node_n; k++) {
+		struct ns_sum s = counts(t, nodes[k]);
+
+		if (nodes[k]->n_trash)
+			ns_sum_plus(&user_sum(nodes[k]->n_uid)->us_trash, &s);
+		else if (!nodes[k]->n_dead && !nodes[k]->n_orphan)
+			v[n++] = nodes[k];
+	}
+	qsort(v, n, sizeof(*v), by_ino);
+	memset(sums, 0, sizeof(sums));
+	for (unsigned k = 0; k < n; k++) {
+		struct ns_inode i;
+		struct ns_sum s;
+		struct node *up;
+
+		if (v[k]->n_ino == NS_ROOT_INO)
+			continue;
+		must(ns_get(ns, t, v[k]->n_ino, &i) == 0, "inode");
+		s = counts(t, v[k]);
+		ns_sum_plus(&user_sum(v[k]->n_uid)->us_model, &s);
+		for (up = node_at(v, n, i.i_parent);; up = up->n_parent) {
+			for (unsigned at = 0;; at++)
+				if (nodes[at] == up) {
+					ns_sum_plus(&sums[at], &s);
+					break;
+				}
+			if (up->n_ino == NS_ROOT_INO)
+				break;
+		}
+	}
+	must(ns_du_begin(&du, ns, t) == 0, "du");
+	for (unsigned k = 0; k < node_n; k++) {
+		struct ns_sum s;
+
+		if (nodes[k]->n_dead || nodes[k]->n_type != NS_DIR)
+			continue;
+		must(ns_du_get(du, nodes[k]->n_ino, &s) == 0, "du of a directory");
+		must(ns_sum_same(&s, &sums[k]), "directory %lu: %lu files, the model has %lu",
+		     (unsigned long)nodes[k]->n_ino, (unsigned long)s.sum_files,
+		     (unsigned long)sums[k].sum_files);
+	}
+	must(ns_du_users(du, on_user, NULL) == 0, "du of users");
+	for (unsigned k = 0; k < user_sum_n; k++) {
+		struct user_sum *u = &user_sums[k];
+
+		must(ns_sum_same(&u->us_model, &u->us_real),
+		     "user %u: %lu files, the model has %lu", u->us_id,
+		     (unsigned long)u->us_real.sum_files, (unsigned long)u->us_model.sum_files);
+		must(ns_sum_same(&u->us_trash, &u->us_real_trash),
+		     "user %u: %lu files in the trash, the model has %lu", u->us_id,
+		     (unsigned long)u->us_real_trash.sum_files,
+		     (unsigned long)u->us_trash.sum_files);
+	}
+	ns_du_end(du);
+}
+
+static uint64_t folds, pushed_all;
+
+static int fold_step(void *arg, struct kv_txn *t)
+{
+	return ns_sum_fold(ns, t, arg);
+}
+
+/* Pushes some sums, or all of them. */
+static void push_sums(void)
+{
+	uint64_t from = rnd(4) ? 1 + rnd((unsigned)highest_ino) : 0;
+	bool all = rnd(8) == 0;
+
+	do {
+		must(kv_run_sync(kv, fold_step, &from) == 0, "fold");
+		folds++;
+	} while (all && atomic_load(&ns->n_unpushed) > 0);
+	pushed_all += all;
+}
+
 static void compare(void)
 {
 	struct ns_check_stats st;
@@ -500,6 +694,7 @@ static void compare(void)
 		compare_node(t, nodes[k]);
 	must(ns_check(t, on_violation, NULL, &st) == 0 && st.cs_violations == 0, "the checker");
 	must(st.cs_inodes == alive(), "%lu inodes, model %u", (unsigned long)st.cs_inodes, alive());
+	compare_sums(t);
 	must(ns_counts(ns, t, &c) == 0, "counts");
 	kv_read_end(t);
 }
@@ -557,6 +752,8 @@ static void reopen(void)
 	if (crash)
 		free(ns);
 	open_store();
+	if (rnd(4) == 0)
+		must(ns_sum_rebuild(ns, NULL) == 0, "rebuild");
 	pthread_mutex_unlock(&store_lock);
 }
 
@@ -620,7 +817,8 @@ START_TEST(name_space_agrees_with_the_model)
 			walk();
 		if (rnd(60) == 0)
 			group(rnd(10) == 0);
-
+		if (rnd(30) == 0)
+			push_sums();
 		if (s.s_abort)
 			s.s_ops = 1;
 		written = 0;
@@ -643,11 +841,15 @@ START_TEST(name_space_agrees_with_the_model)
 	kv_stats(kv, &stats);
 	fprintf(stderr,
 		"# %lu operations, %lu listings in %lu pages behind a first, %lu snapshots "
-		"checked; mutations per commit since the store was opened: %.1f\n",
+		"checked; %lu taken out of the trash, %lu freed from it; mutations per commit "
+		"since "
+		"the store was opened: %.1f\n",
 		(unsigned long)op_n, (unsigned long)walked, (unsigned long)walks_across,
-		(unsigned long)watched,
+		(unsigned long)watched, (unsigned long)restored, (unsigned long)trash_dropped,
 		(double)stats.ks_ops / (double)(stats.ks_commits ? stats.ks_commits : 1));
-	must(ops < 1000 || (aborted > 0 && walked > 50 && walks_across > walked / 4 && watched > 5),
+	must(ops < 1000 ||
+		     (aborted > 0 && walked > 50 && walks_across > walked / 4 && watched > 5 &&
+		      folds > 20 && pushed_all > 0 && restored > 20 && trash_dropped > 20),
 	     "nothing was proved");
 	ns_close(ns);
 	kv_close(kv);
