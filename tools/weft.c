@@ -91,6 +91,12 @@ static const struct weft_opt find_options[] = {
 static const struct weft_opt top_options[] = {{"times", 'n', "N", "print N times, for scripts"},
 					      {"rows", 0, "N", "at most N rows in a table"},
 					      {0}};
+static const struct weft_opt du_options[] = {
+	{"summarize", 's', NULL, "only the directory itself, as with --depth 0"},
+	{"depth", 0, "N", "also the directories below it, N levels deep (1)"},
+	{"users", 0, NULL, "what each user has, in the whole file system"},
+	{"rows", 0, "N", "at most the N largest (1000)"},
+	{0}};
 static const struct weft_opt heat_options[] = {{"rows", 0, "N", "at most N rows in a table"}, {0}};
 static const struct weft_opt advise_options[] = {
 	{"spread", 0, "PERCENT", "how far off its share a data server may be (10)"}, {0}};
@@ -262,7 +268,7 @@ const struct command weft_commands[] = {
 	 "its file again. Refused for keys that take effect only at its start",
 	 "weft set mds.repair_rate=64M", GROUP_CLUSTER, {config_columns}},
 	{"support", NULL, 0, 1, false, cmd_support, NULL, "[FILE]",
-	 "collect what the daemons and this machine say about themselves into a tar.gz file, for "
+	 "collect what daemons and machine say of themselves into a tar.gz file, for "
 	 "whoever helps; no keys, tokens or data",
 	 "weft support /tmp/weft.tar.gz", GROUP_CLUSTER, {NULL}},
 	{"exports", "reload", 0, 0, false, cmd_exports_reload, NULL, "",
@@ -363,6 +369,10 @@ const struct command weft_commands[] = {
 	 "sync (--stale), with no copy left (--lost), with fewer copies than they should have "
 	 "(--degraded), or with a policy (--policy)",
 	 "weft find / --on-ds ds3", GROUP_FILES, {NULL}},
+	{"du", NULL, 0, 64, true, cmd_du, du_options, "[PATH]...",
+	 "show how much is below directories: files, directories, bytes, and bytes with all "
+	 "copies; the largest first; --users: what each user has",
+	 "weft du /projects", GROUP_FILES, {du_columns, du_user_columns}},
 	{"xattr", "show", 1, 2, true, cmd_xattr_show, NULL, "PATH [NAME]",
 	 "show the extended attributes of a file or directory",
 	 "weft xattr show /vital", GROUP_FILES, {NULL}},

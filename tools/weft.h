@@ -169,6 +169,7 @@ extern const struct column ds_columns[], client_columns[], layout_columns[], fil
 	exports_columns[], balance_columns[], choose_columns[], restripe_columns[];
 extern const struct column top_client_columns[], top_server_columns[], top_directory_columns[],
 	heat_directory_columns[], heat_file_columns[];
+extern const struct column du_columns[], du_user_columns[];
 extern const struct column config_columns[], token_columns[], pin_columns[];
 extern const struct column jobs_columns[], jobs_ended_columns[];
 extern const struct column trash_columns[], orders_columns[], mirror_columns[], repair_columns[],
@@ -193,7 +194,7 @@ weft_cmd cmd_file_show, cmd_pin, cmd_pin_list, cmd_warm, cmd_unpin;
 weft_cmd cmd_exports, cmd_exports_reload;
 weft_cmd cmd_client_list, cmd_client_evict;
 weft_cmd cmd_layout_list, cmd_layout_recall;
-weft_cmd cmd_events, cmd_find, cmd_heat, cmd_top, cmd_trace;
+weft_cmd cmd_du, cmd_events, cmd_find, cmd_heat, cmd_top, cmd_trace;
 weft_cmd cmd_token_create, cmd_token_list, cmd_token_revoke;
 weft_cmd cmd_xattr_show, cmd_xattr_set, cmd_xattr_remove;
 /* Gets all arguments behind its name: its options are the checker's. */

@@ -487,6 +487,8 @@ static const struct http_route routes[] = {
 	{"GET", "/v1/trash", HTTP_READ, admin_get_trash},
 	{"PUT", "/v1/trash/restore", HTTP_OPERATE, admin_put_trash_restore},
 	{"DELETE", "/v1/trash", HTTP_ADMIN, admin_delete_trash},
+	{"GET", "/v1/du", HTTP_READ, admin_get_du},
+	{"GET", "/v1/du/users", HTTP_READ, admin_get_du_users},
 };
 
 bool admin_may(const struct http_req *rq, struct http_reply *rp, enum http_role role,

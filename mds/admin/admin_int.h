@@ -154,6 +154,9 @@ json_t *admin_job_json(uint64_t id); /* null for 0; the caller owns the referenc
 /* The job of a run; null: there was none yet. kind: enum job_kind. */
 json_t *admin_run_json(struct admin *a, int kind, uint64_t number);
 void admin_delete_job(void *arg, const struct http_req *rq, struct http_reply *rp);
+/* admin_du.c: what is below a directory, and what users have */
+void admin_get_du(void *arg, const struct http_req *rq, struct http_reply *rp);
+void admin_get_du_users(void *arg, const struct http_req *rq, struct http_reply *rp);
 /* admin_trace.c: what was done for requests */
 void admin_get_trace(void *arg, const struct http_req *rq, struct http_reply *rp);
 /* admin_trash.c: what was removed and is kept */

@@ -196,6 +196,8 @@ def test_each_get_is_answered_as_the_page_says(c):
                "/v1/find": [{"path": "/", what: value} for what, value in
                              (("files", 1), ("count", 1), ("ds", "ds1"))],
                "/v1/events": [None, {"last": 3}, {"kind": "audit"}],
+               "/v1/du": [{"path": "/"}, {"path": "/", "depth": 2}, f],
+               "/v1/du/users": [{"rows": 1}],
                "/v1/trace": [None, {"last": 5}], "/v1/clients": [None, {"client": "1"}],
                "/v1/layouts": [None, f], "/v1/top": [{"rows": 3}]}
     for daemon, admin in (("weft-mds", mds), ("weft-ds", c.admin["ds1"])):

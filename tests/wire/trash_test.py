@@ -18,6 +18,7 @@ from harness import *  # noqa: E402,F403
 from jobs_test import api, ended  # noqa: E402
 from move_test import weft  # noqa: E402
 from steps import one_server  # noqa: E402
+from tool import fsck  # noqa: E402
 from nfs41 import ANON, close, copy, err, remove, rename, savefh  # noqa: E402
 
 
@@ -290,6 +291,7 @@ def test_a_kill_leaves_each_file_in_one_place_restart(w):
                  if c.call(putfh(x), lookup(f"f{k}")).status == 0}
         away = names(w, "/kill/x")
         check((there & set(away), len(there) + len(away)), (set(), 40))
+        fsck(w)
         ended(w, api(w, "PUT", "/v1/trash/restore?path=/kill/x&recursive=1")["job"])
     for k in range(40):
         check(data_of(c, x, f"f{k}"), b"%d" % k)
