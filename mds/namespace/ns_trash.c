@@ -519,7 +519,6 @@ static int inode_hold(const struct ns_trash *e, struct ns_inode_held *h)
 	if (ns_inode_decode(e->tr_inode, e->tr_ino, &h->h_i))
 		return trash_damaged(e->tr_ino);
 	ns_inode_hold(h);
-	h->h_i.i_sums = ns_slice(NULL, 0); /* it is empty, and its parent counted it off */
 	return 0;
 }
 

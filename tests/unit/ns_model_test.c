@@ -256,8 +256,8 @@ static void make(struct op *o)
 	o->o_a = o->o_kind == CREATE || o->o_kind == REMOVE || o->o_kind == RENAME ||
 				 o->o_kind == LOOKUP
 			 ? any_dir()
-		 : o->o_kind == TRASH_DROP || o->o_kind == RESTORE ? any_trash()
-								   : any();
+		 : o->o_kind == TRASH_DROP || o->o_kind == RESTORE || rnd(4) == 0 ? any_trash()
+										  : any();
 	o->o_b = rnd(3) ? any_dir() : o->o_a;
 	o->o_name = any_name(o->o_kind == CREATE || rnd(4) == 0 ? NULL : o->o_a);
 }
