@@ -272,8 +272,16 @@ size_t ds_reg_row_encode(const struct ds_reg_server *sv, const struct ds_reg_ter
 int ds_reg_row_decode(struct kv_slice id, struct kv_slice val, struct ds_reg_server *sv,
 		      struct ds_reg_terms *dt);
 
-/* join.c: the control program */
+/* join.c */
+void ds_reg_join_serve(struct ds_reg_link *lk, struct ctl_incoming *in);
+/* What an answer says of a negative errno. */
+ctl_status ds_reg_ctl_status(int err);
+
+/* control.c: the control program */
 void ds_reg_dispatch(struct rpc_call *call, void *arg);
+/* Returns the link of a connection; NULL: it is gone. The first one: the caller holds d_lock. */
+struct ds_reg_link *ds_reg_link_find(struct ds_reg *d, uint64_t conn_id);
+struct ds_reg_link *ds_reg_link_of(struct ds_reg *d, uint64_t conn_id);
 /* Ends a connection of any loop. Any thread. */
 void ds_reg_link_close(struct ds_reg *d, struct loop *loop, uint64_t conn_id);
 
