@@ -47,6 +47,71 @@ void ds_key_derive_token(const uint8_t secret[16], const uint8_t id[16],
 	derive(secret, 16, "weft join tk v1", id, NULL, out, CAP_CLUSTER_KEY_LEN);
 }
 
+/* ---- in an answer to TOKEN2 ---- */
+
+_Static_assert(sizeof(struct ds_key) + crypto_aead_xchacha20poly1305_ietf_ABYTES == CTL_SEALED_KEYS,
+	       "the fields without padding, and a tag");
+_Static_assert(CTL_CLAIM_LEN == crypto_scalarmult_BYTES, "X25519");
+
+void ds_key_claim(const uint8_t secret[CTL_CLAIM_LEN], uint8_t claim[CTL_CLAIM_LEN])
+{
+	crypto_scalarmult_base(claim, secret);
+}
+
+/* own: the secret of one side, theirs: the public key of the other. */
+static int box_key(const uint8_t *token, const uint8_t *own, const uint8_t *theirs,
+		   const uint8_t *claim, const uint8_t *given, uint8_t out[32])
+{
+	uint8_t msg[16 + 3 * CTL_CLAIM_LEN] = "weft join kx v1", *p = msg + 16;
+	int err = 0;
+
+	/* It fails for the few values that are the same with each secret. */
+	if (crypto_scalarmult(p, own, theirs))
+		err = -EINVAL;
+	memcpy(p + CTL_CLAIM_LEN, claim, CTL_CLAIM_LEN);
+	memcpy(p + 2 * CTL_CLAIM_LEN, given, CTL_CLAIM_LEN);
+	crypto_generichash(out, 32, msg, sizeof(msg), token, CAP_CLUSTER_KEY_LEN);
+	sodium_memzero(msg, sizeof(msg));
+	return err;
+}
+
+/* A key seals one message only, so the nonce may be zeros. */
+static const uint8_t box_nonce[crypto_aead_xchacha20poly1305_ietf_NPUBBYTES];
+
+int ds_key_seal(const struct ds_key *k, const uint8_t token[CAP_CLUSTER_KEY_LEN],
+		const uint8_t claim[CTL_CLAIM_LEN], uint8_t given[CTL_CLAIM_LEN],
+		uint8_t out[CTL_SEALED_KEYS])
+{
+	uint8_t once[CTL_CLAIM_LEN], key[32];
+	int err;
+
+	randombytes_buf(once, sizeof(once));
+	crypto_scalarmult_base(given, once);
+	err = box_key(token, once, claim, claim, given, key);
+	if (!err)
+		crypto_aead_xchacha20poly1305_ietf_encrypt(
+			out, NULL, (const uint8_t *)k, sizeof(*k), NULL, 0, NULL, box_nonce, key);
+	sodium_memzero(once, sizeof(once));
+	sodium_memzero(key, sizeof(key));
+	return err;
+}
+
+int ds_key_open(struct ds_key *k, const uint8_t token[CAP_CLUSTER_KEY_LEN],
+		const uint8_t secret[CTL_CLAIM_LEN], const uint8_t given[CTL_CLAIM_LEN],
+		const uint8_t in[CTL_SEALED_KEYS])
+{
+	uint8_t claim[CTL_CLAIM_LEN], key[32];
+	int err;
+
+	ds_key_claim(secret, claim);
+	err = box_key(token, secret, given, claim, given, key);
+	if (err || crypto_aead_xchacha20poly1305_ietf_decrypt(
+			   (uint8_t *)k, NULL, NULL, in, CTL_SEALED_KEYS, NULL, 0, box_nonce, key))
+		err = -EBADMSG;
+	sodium_memzero(key, sizeof(key));
+	return err;
+}
+
 void ds_key_derive(const uint8_t cluster[CAP_CLUSTER_KEY_LEN],
 		   const uint8_t first[CAP_CLUSTER_KEY_LEN], const uint8_t uuid[16], uint8_t number,
 		   struct ds_key *k)

@@ -40,9 +40,22 @@ void ds_key_derive_path(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_
 void ds_key_derive_peer(const uint8_t tls[CAP_TLS_KEY_LEN], const uint8_t reader[16],
 			uint8_t out[CAP_TLS_KEY_LEN]);
 
-/* The key of the channel over which the holder of a join token gets keys (CTL_OP_TOKEN). */
+/* The key of the channel over which the holder of a join token gets keys (CTL_OP_TOKEN2). */
 void ds_key_derive_token(const uint8_t secret[16], const uint8_t id[16],
 			 uint8_t out[CAP_CLUSTER_KEY_LEN]);
+/*
+ * The keys in an answer to TOKEN2 (docs/formats.md, "Keys"). token: the key of the channel; claim:
+ * the public key of who asks; given: the public key of this answer, whose secret ds_key_seal
+ * forgets. So who records all that is sent, and learns the token later, cannot open the keys.
+ * -EINVAL: the claim is no public key. ds_key_open: -EBADMSG: not of this token and claim.
+ */
+void ds_key_claim(const uint8_t secret[CTL_CLAIM_LEN], uint8_t claim[CTL_CLAIM_LEN]);
+int ds_key_seal(const struct ds_key *k, const uint8_t token[CAP_CLUSTER_KEY_LEN],
+		const uint8_t claim[CTL_CLAIM_LEN], uint8_t given[CTL_CLAIM_LEN],
+		uint8_t out[CTL_SEALED_KEYS]);
+int ds_key_open(struct ds_key *k, const uint8_t token[CAP_CLUSTER_KEY_LEN],
+		const uint8_t secret[CTL_CLAIM_LEN], const uint8_t given[CTL_CLAIM_LEN],
+		const uint8_t in[CTL_SEALED_KEYS]);
 
 /* Writes the file's text (docs/formats.md). name is for people. */
 #define DS_KEY_TEXT 640

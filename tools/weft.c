@@ -197,7 +197,7 @@ const struct command weft_commands[] = {
 	{"cluster", "join", 1, 1, false, cmd_cluster_join, join_options, "TOKEN",
 	 "make this machine a data server: check it, get its keys, write its configuration, start "
 	 "weft-ds@NAME; - for TOKEN reads it from standard input",
-	 "weft cluster join weft_join_AQhU... --store /srv/weft/ds1", 0, {NULL}},
+	 "weft cluster join - --store /srv/weft/ds1 <token", 0, {NULL}},
 	{"ds", "list", 0, 0, false, cmd_ds_list, NULL, "",
 	 "list the data servers",
 	 "weft ds list -o name,state,used", GROUP_SERVERS, {ds_columns}},

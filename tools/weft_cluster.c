@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -236,7 +237,7 @@ static void init_next(struct init *in)
 		puts("Nothing was changed.");
 	else
 		printf("%s\nFor each data server, \"weft cluster key\" on this machine makes a "
-		       "token; on its own machine run \"weft cluster join TOKEN\".\n"
+		       "token; on its own machine run \"weft cluster join -\".\n"
 		       "Clients mount %s:/\n",
 		       in->in_plan.pl_systemd
 			       ? "weft-mds serves."
@@ -282,23 +283,47 @@ struct join {
 	const char *jn_store;
 	char jn_usual[PATH_MAX]; /* the store where the unit looks for it */
 	char jn_conf[PATH_MAX], jn_key[PATH_MAX], jn_claim[PATH_MAX];
-	uint8_t jn_said[CTL_CLAIM_LEN];
+	uint8_t jn_secret[CTL_CLAIM_LEN]; /* of the claim */
+	uint8_t jn_server[16];		  /* whose the key of an earlier run is */
 	unsigned jn_key_step, jn_conf_step;
 	bool jn_has_key; /* of an earlier run */
 };
 
-/* The token: an argument, or what stands on standard input. */
-static int join_token(struct join *jn, const char *text)
+/* Reads a line; a terminal does not show what is typed. */
+static bool join_read(char *line, int size)
 {
-	char line[1000];
+	bool tty = isatty(STDIN_FILENO), ok;
+	struct termios was, quiet;
+
+	tty = tty && !tcgetattr(STDIN_FILENO, &was);
+	if (tty) {
+		quiet = was;
+		quiet.c_lflag &= ~(tcflag_t)ECHO;
+		tcsetattr(STDIN_FILENO, TCSAFLUSH, &quiet);
+		fputs("The token of \"weft cluster key\" (it is not shown): ", stderr);
+	}
+	ok = fgets(line, size, stdin) != NULL;
+	if (tty) {
+		tcsetattr(STDIN_FILENO, TCSAFLUSH, &was);
+		fputc('\n', stderr);
+	}
+	return ok;
+}
+
+/* The token: what stands on standard input, or an argument, which then is erased: ps shows it. */
+static int join_token(struct join *jn, char *text)
+{
+	char line[1000] = "";
 	const char *why;
 
 	if (!strcmp(text, "-")) {
-		if (!fgets(line, sizeof(line), stdin))
+		if (!join_read(line, sizeof(line)))
 			return plan_refuse(&jn->jn_plan, "no token on standard input");
 		text = line;
 	}
 	why = ticket_parse(text, &jn->jn_ticket);
+	if (text != line)
+		memset(text, '-', strlen(text));
 	sodium_memzero(line, sizeof(line));
 	return why ? plan_refuse(&jn->jn_plan, "%s", why) : EXIT_DONE;
 }
@@ -393,28 +418,33 @@ static char *join_conf(const struct join *jn)
 		jn->jn_ticket.jo_mds, name, jn->jn_key, threads, pool);
 }
 
-/* A machine says the same claim each time that it asks with a token. */
+/* A machine says the same claim each time that it asks with a token: its secret is in a file until
+ * the keys are. */
 static char *join_claim(struct join *jn)
 {
 	char *text = plan_text_of(&jn->jn_plan, jn->jn_claim), hex[2 * CTL_CLAIM_LEN + 1];
 	size_t len;
 
 	if (text &&
-	    !sodium_hex2bin(jn->jn_said, sizeof(jn->jn_said), text, strcspn(text, "\n"), NULL, &len,
-			    NULL) &&
-	    len == sizeof(jn->jn_said))
+	    !sodium_hex2bin(jn->jn_secret, sizeof(jn->jn_secret), text, strcspn(text, "\n"), NULL,
+			    &len, NULL) &&
+	    len == sizeof(jn->jn_secret))
 		return text;
 	free(text);
-	randombytes_buf(jn->jn_said, sizeof(jn->jn_said));
-	sodium_bin2hex(hex, sizeof(hex), jn->jn_said, sizeof(jn->jn_said));
-	return plan_text("%s\n", hex);
+	randombytes_buf(jn->jn_secret, sizeof(jn->jn_secret));
+	sodium_bin2hex(hex, sizeof(hex), jn->jn_secret, sizeof(jn->jn_secret));
+	text = plan_text("%s\n", hex);
+	sodium_memzero(hex, sizeof(hex));
+	return text;
 }
 
-/* Are the keys of an earlier run those of this data server? */
+/* Is the key of an earlier run one of this name? Whose it is, join_same asks. */
 static int join_old_key(struct join *jn)
 {
 	struct plan *p = &jn->jn_plan;
 	char *text, want[CTL_NAME_MAX + 16];
+	struct ds_key k = {0};
+	const char *why;
 	bool ours;
 
 	jn->jn_has_key = plan_there(p, jn->jn_key);
@@ -422,15 +452,15 @@ static int join_old_key(struct join *jn)
 		return EXIT_DONE;
 	text = plan_text_of(p, jn->jn_key);
 	snprintf(want, sizeof(want), "\nname=%s\n", jn->jn_ticket.jo_name);
-	ours = text && strstr(text, want);
+	ours = text && strstr(text, want) && !ds_key_parse(text, &k, &why);
+	memcpy(jn->jn_server, k.dk_uuid, sizeof(jn->jn_server));
 	if (text)
 		sodium_memzero(text, strlen(text));
 	free(text);
-	if (!ours)
-		return plan_refuse(p, "%s%s: is there, and is not the key of %s: move it away",
-				   p->pl_root, jn->jn_key, jn->jn_ticket.jo_name);
-	plan_ok(p, "%s%s is there already, and stays", p->pl_root, jn->jn_key);
-	return EXIT_DONE;
+	sodium_memzero(&k, sizeof(k));
+	return ours ? EXIT_DONE
+		    : plan_refuse(p, "%s%s: is there, and is not the key of %s: move it away",
+				  p->pl_root, jn->jn_key, jn->jn_ticket.jo_name);
 }
 
 static int join_plan(struct join *jn)
@@ -487,11 +517,11 @@ static int join_refused(struct join *jn, const struct ticket_answer *tx)
 	}
 }
 
-static int join_ask(struct join *jn, bool take, struct ticket_answer *tx)
+static int join_ask(struct join *jn, ctl_token_step step, struct ticket_answer *tx)
 {
 	char why[500];
 
-	if (ticket_ask(&jn->jn_ticket, jn->jn_said, take, tx, why, sizeof(why)))
+	if (ticket_ask(&jn->jn_ticket, jn->jn_secret, step, tx, why, sizeof(why)))
 		return plan_refuse(&jn->jn_plan, "%s", why);
 	return tx->tx_status == CTL_OK ? EXIT_DONE : join_refused(jn, tx);
 }
@@ -500,13 +530,50 @@ static int join_ask(struct join *jn, bool take, struct ticket_answer *tx)
 static int join_look(struct join *jn)
 {
 	struct ticket_answer tx;
-	int rc = join_ask(jn, false, &tx);
+	int rc = join_ask(jn, CTL_TOKEN_LOOK, &tx);
 
 	if (rc)
 		return rc;
 	plan_ok(&jn->jn_plan, "the metadata server at %s takes the token of %s",
 		jn->jn_ticket.jo_mds, jn->jn_ticket.jo_name);
 	return check_clocks(&jn->jn_plan, tx.tx_now_us, tx.tx_took_us);
+}
+
+static void uuid_text(const uint8_t u[16], char out[37])
+{
+	for (unsigned i = 0; i < 16; i++)
+		out += sprintf(out, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+			       u[i]);
+}
+
+/* The key of an earlier run must be that of the token: another cluster may have a data server of
+ * this name. A token that was used since then says whose it is. */
+static int join_same(struct join *jn)
+{
+	char theirs[37], ours[37], cluster[37];
+	struct plan *p = &jn->jn_plan;
+	struct ticket_answer tx;
+	int rc;
+
+	/* only root can read it */
+	if (geteuid())
+		return EXIT_DONE;
+	randombytes_buf(jn->jn_secret, sizeof(jn->jn_secret));
+	rc = join_ask(jn, CTL_TOKEN_WHOSE, &tx);
+	if (rc)
+		return rc;
+	if (!memcmp(tx.tx_server, jn->jn_server, sizeof(tx.tx_server))) {
+		plan_ok(p, "%s%s is there already, and stays", p->pl_root, jn->jn_key);
+		return EXIT_DONE;
+	}
+	uuid_text(tx.tx_server, theirs);
+	uuid_text(jn->jn_server, ours);
+	uuid_text(tx.tx_cluster, cluster);
+	return plan_refuse(
+		p,
+		"%s%s: is there, and is the key of another data server (%s) than the token's, "
+		"%s of the cluster %s at %s: move it away",
+		p->pl_root, jn->jn_key, ours, theirs, cluster, jn->jn_ticket.jo_mds);
 }
 
 static int join_checks(struct join *jn)
@@ -520,7 +587,7 @@ static int join_checks(struct join *jn)
 	check_names(p, &jn->jn_addr);
 	check_limits(p);
 	check_own_clock(p);
-	return jn->jn_has_key ? EXIT_DONE : join_look(jn);
+	return jn->jn_has_key ? join_same(jn) : join_look(jn);
 }
 
 /* Gets the keys, and forgets the claim when they are safe. */
@@ -532,7 +599,7 @@ static int join_take(struct join *jn)
 	int rc = plan_run(p, jn->jn_key_step);
 
 	if (!rc)
-		rc = join_ask(jn, true, &tx);
+		rc = join_ask(jn, CTL_TOKEN_TAKE, &tx);
 	if (rc)
 		return rc;
 	ds_key_text(&tx.tx_key, jn->jn_ticket.jo_name, text);
@@ -689,8 +756,8 @@ static int key_show(const json_t *j, const struct join_ticket *jo, const char *t
 		strftime(ends, sizeof(ends), "%Y-%m-%d %H:%M", &tm);
 	/* The token alone on standard output: it goes into a file or a variable. */
 	fprintf(stderr,
-		"weft: a token for one data server, %s, good once and until %s; on its machine:\n"
-		"weft cluster join TOKEN\n",
+		"weft: a token for one data server, %s, good once and until %s; on its machine, "
+		"which reads the token from standard input:\nweft cluster join -\n",
 		jo->jo_name, ends);
 	puts(token);
 	return weft_flush();

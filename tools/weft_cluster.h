@@ -124,9 +124,11 @@ const char *ticket_parse(const char *text, struct join_ticket *jo);
 struct ticket_answer {
 	ctl_status tx_status;
 	long long tx_now_us, tx_ends_at, tx_took_us;
-	struct ds_key tx_key; /* with take */
+	uint8_t tx_server[16], tx_cluster[16]; /* whose the token is */
+	struct ds_key tx_key;		       /* with CTL_TOKEN_TAKE */
 };
-/* Asks the metadata server. Returns 0, or a negative errno and one line in why. */
-int ticket_ask(const struct join_ticket *jo, const uint8_t claim[CTL_CLAIM_LEN], bool take,
-	       struct ticket_answer *out, char *why, size_t len);
+/* Asks the metadata server. secret: of the claim. Returns 0, or a negative errno and one line in
+ * why. */
+int ticket_ask(const struct join_ticket *jo, const uint8_t secret[CTL_CLAIM_LEN],
+	       ctl_token_step step, struct ticket_answer *out, char *why, size_t len);
 #endif

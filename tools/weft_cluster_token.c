@@ -125,6 +125,8 @@ struct talk {
 	struct loop *tl_loop;
 	struct rpc_client *tl_client;
 	struct ctl_chan *tl_chan;
+	uint8_t tl_key[CAP_CLUSTER_KEY_LEN]; /* of the channel */
+	const uint8_t *tl_secret;	     /* of the claim */
 	struct loop_timer tl_end;
 	ctl_request tl_req;
 	struct ticket_answer *tl_answer;
@@ -164,23 +166,39 @@ static void talk_end(struct loop_timer *t)
 	loop_timer_start(tl->tl_loop, &tl->tl_end, CLOSE_MS);
 }
 
+static int talk_keys(const struct talk *tl, const ctl_token2_res *r, struct ds_key *k)
+{
+	if (r->given.given_len != CTL_CLAIM_LEN || r->keys.keys_len != CTL_SEALED_KEYS)
+		return -EBADMSG;
+	return ds_key_open(k, tl->tl_key, tl->tl_secret, (const uint8_t *)r->given.given_val,
+			   (const uint8_t *)r->keys.keys_val);
+}
+
 static void talk_answer(void *arg, int err, const ctl_response *res)
 {
 	struct talk *tl = arg;
-	const ctl_token_res *r = &res->result.ctl_result_u.token;
+	const ctl_token2_res *r = &res->result.ctl_result_u.token2;
 	struct ticket_answer *tx = tl->tl_answer;
 
 	if (tl->tl_over)
 		return;
+	if (tl->tl_req.op == CTL_OP_TOKEN) {
+		talk_over(tl, err);
+		return;
+	}
 	if (!err) {
 		tx->tx_took_us = (long long)((clock_mono_ns() - tl->tl_sent_ns) / 1000);
 		tx->tx_status = res->status;
 	}
-	if (!err && res->status == CTL_OK && res->result.op == CTL_OP_TOKEN) {
+	if (!err && res->status == CTL_OK && res->result.op == CTL_OP_TOKEN2) {
 		tx->tx_now_us = (long long)r->now;
 		tx->tx_ends_at = (long long)r->ends;
-		if (tl->tl_req.ctl_request_u.token.take && !ds_key_get(&r->key, &tx->tx_key))
-			err = -EBADMSG;
+		memcpy(tx->tx_server, r->ds_uuid, sizeof(tx->tx_server));
+		memcpy(tx->tx_cluster, r->cluster, sizeof(tx->tx_cluster));
+		if (tl->tl_req.ctl_request_u.token2.step == CTL_TOKEN_TAKE)
+			err = talk_keys(tl, r, &tx->tx_key);
+	} else if (!err && res->status == CTL_OK) {
+		err = -EBADMSG;
 	}
 	talk_over(tl, err);
 }
@@ -208,17 +226,14 @@ static void talk_serve(struct ctl_incoming *in, void *arg)
 static void talk_up(struct rpc_client *cl, struct rpc_conn *conn, void *arg)
 {
 	struct talk *tl = arg;
-	uint8_t key[CAP_CLUSTER_KEY_LEN];
 	int err;
 
 	(void)cl;
 	tl->tl_up = true;
 	if (tl->tl_over)
 		return;
-	ds_key_derive_token(tl->tl_ticket->jo_secret, tl->tl_ticket->jo_id, key);
-	err = ctl_chan_connect_own(&tl->tl_chan, conn, key, 0, tl->tl_ticket->jo_id, talk_serve, tl,
-				   talk_ready);
-	sodium_memzero(key, sizeof(key));
+	err = ctl_chan_connect_own(&tl->tl_chan, conn, tl->tl_key, 0, tl->tl_ticket->jo_id,
+				   talk_serve, tl, talk_ready);
 	if (err)
 		talk_over(tl, err);
 }
@@ -254,36 +269,67 @@ static int talk_run(struct talk *tl, const struct sockaddr_storage *mds, socklen
 	return err;
 }
 
-int ticket_ask(const struct join_ticket *jo, const uint8_t claim[CTL_CLAIM_LEN], bool take,
-	       struct ticket_answer *out, char *why, size_t len)
+/* A message that is not answered is of a token that is not known there, or one that an older
+ * weft-mds cannot decode. Asks what that can: it uses nothing up. */
+static bool talk_older(const struct talk *before, const struct sockaddr_storage *mds, socklen_t len)
 {
-	struct talk tl = {.tl_ticket = jo, .tl_answer = out};
+	struct talk tl = {.tl_ticket = before->tl_ticket};
+	int err;
+
+	memcpy(tl.tl_key, before->tl_key, sizeof(tl.tl_key));
+	tl.tl_req.op = CTL_OP_TOKEN;
+	err = talk_run(&tl, mds, len);
+	sodium_memzero(tl.tl_key, sizeof(tl.tl_key));
+	return !err;
+}
+
+static void talk_why(const struct talk *tl, int err, bool older, char *why, size_t len)
+{
+	const char *mds = tl->tl_ticket->jo_mds, *name = tl->tl_ticket->jo_name;
+
+	if (older)
+		snprintf(why, len,
+			 "the weft-mds at %s is older than this weft, which does not use its join "
+			 "tokens: upgrade it, or carry a key of \"weft ds key %s\" here",
+			 mds, name);
+	else if ((tl->tl_ready && err != -ETIMEDOUT) || err == -EKEYREJECTED)
+		snprintf(why, len,
+			 "the metadata server at %s does not know this token: it is another "
+			 "cluster's, or a later token of %s replaced it",
+			 mds, name);
+	else if (tl->tl_up)
+		snprintf(why, len, "what answers at %s is no weft-mds that knows join tokens (%s)",
+			 mds, strerror(-err));
+	else
+		snprintf(why, len,
+			 "no answer from the metadata server at %s: %s; does weft-mds run there, "
+			 "and does a firewall let TCP to that port through?",
+			 mds, strerror(-err));
+}
+
+int ticket_ask(const struct join_ticket *jo, const uint8_t secret[CTL_CLAIM_LEN],
+	       ctl_token_step step, struct ticket_answer *out, char *why, size_t len)
+{
+	struct talk tl = {.tl_ticket = jo, .tl_answer = out, .tl_secret = secret};
+	ctl_token2_args *a = &tl.tl_req.ctl_request_u.token2;
 	struct sockaddr_storage mds;
+	bool older = false;
 	socklen_t mdslen;
 	int err;
 
 	*out = (struct ticket_answer){0};
 	log_set_level(LOG_L_ERROR);
-	tl.tl_req.op = CTL_OP_TOKEN;
-	tl.tl_req.ctl_request_u.token.take = take;
-	memcpy(tl.tl_req.ctl_request_u.token.claim, claim, CTL_CLAIM_LEN);
+	ds_key_derive_token(jo->jo_secret, jo->jo_id, tl.tl_key);
+	tl.tl_req.op = CTL_OP_TOKEN2;
+	a->step = step;
+	ds_key_claim(secret, (uint8_t *)a->claim);
 	err = rpc_addr_parse(jo->jo_mds, 2049, &mds, &mdslen);
 	if (!err)
 		err = talk_run(&tl, &mds, mdslen);
-	if (!err)
-		return 0;
-	if ((tl.tl_ready && err != -ETIMEDOUT) || err == -EKEYREJECTED)
-		snprintf(why, len,
-			 "the metadata server at %s does not know this token: it is another "
-			 "cluster's, or a later token of %s replaced it",
-			 jo->jo_mds, jo->jo_name);
-	else if (tl.tl_up)
-		snprintf(why, len, "what answers at %s is no weft-mds that knows join tokens (%s)",
-			 jo->jo_mds, strerror(-err));
-	else
-		snprintf(why, len,
-			 "no answer from the metadata server at %s: %s; does weft-mds run there, "
-			 "and does a firewall let TCP to that port through?",
-			 jo->jo_mds, strerror(-err));
+	if (err && tl.tl_ready && err != -ETIMEDOUT)
+		older = talk_older(&tl, &mds, mdslen);
+	sodium_memzero(tl.tl_key, sizeof(tl.tl_key));
+	if (err)
+		talk_why(&tl, err, older, why, len);
 	return err;
 }

@@ -247,12 +247,13 @@ static void control_serve(struct ctl_incoming *in, void *arg)
 	struct ds_reg_link *lk = arg;
 
 	/* Whoever has a token is no data server: it may ask for keys, and nothing else. */
-	if (lk->lk_token != (in->in_req.op == CTL_OP_TOKEN)) {
+	if (lk->lk_token != (in->in_req.op == CTL_OP_TOKEN2 || in->in_req.op == CTL_OP_TOKEN)) {
 		ctl_chan_reply(in, CTL_INVAL, NULL);
 		return;
 	}
 	switch (in->in_req.op) {
 	case CTL_OP_TOKEN:
+	case CTL_OP_TOKEN2:
 		ds_reg_token_serve(lk, in);
 		return;
 	case CTL_OP_JOIN:

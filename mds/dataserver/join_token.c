@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * join_token.c - join tokens (weft cluster key; docs/security.md, "Keys"): a machine that has one
- * gets the keys of one new data server, once, over a channel that the token's secret seals.
+ * gets the keys of one new data server, once, over a channel that the token's secret seals. In it
+ * the keys are encrypted again, for the claim of that machine alone.
  *
  * The secret is shown once, when the token is made. The row NS_T_JOIN_TOKEN keeps the key of the
  * channel, which is made from it. A row stays for a week after the token expired, so that a machine
@@ -28,7 +29,8 @@ struct join_token_rec {
 	uint8_t jt_key[32], jt_claim[16], jt_uuid[16];
 } __attribute__((packed));
 _Static_assert(sizeof(struct join_token_rec) == 82, "join token, version 1");
-_Static_assert(CTL_CLAIM_LEN == 16, "the claim");
+_Static_assert(sizeof(((struct join_token_rec *)0)->jt_claim) == crypto_generichash_BYTES_MIN,
+	       "a hash");
 
 struct join_token {
 	struct join_token_rec jo_rec;
@@ -209,16 +211,18 @@ struct token_ask {
 	struct ds_reg *ta_dsc;
 	struct ctl_incoming *ta_in;
 	struct join_token ta_token;
+	uint8_t ta_claim[16]; /* as jt_claim */
 	ctl_status ta_status;
 	char ta_addr[80];
 };
 
 static ctl_status token_ask_judge(struct token_ask *ta)
 {
-	const ctl_token_args *a = &ta->ta_in->in_req.ctl_request_u.token;
 	const struct join_token_rec *r = &ta->ta_token.jo_rec;
 
-	if (r->jt_used && sodium_memcmp(r->jt_claim, a->claim, sizeof(r->jt_claim)))
+	if (ta->ta_in->in_req.ctl_request_u.token2.step == CTL_TOKEN_WHOSE)
+		return CTL_OK;
+	if (r->jt_used && sodium_memcmp(r->jt_claim, ta->ta_claim, sizeof(r->jt_claim)))
 		return CTL_TOKEN_USED;
 	if ((uint64_t)time(NULL) >= le64toh(r->jt_ends))
 		return CTL_TOKEN_EXPIRED;
@@ -230,7 +234,7 @@ static ctl_status token_ask_judge(struct token_ask *ta)
 static int token_ask_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct token_ask *ta = caa_container_of(op, struct token_ask, ta_op);
-	const ctl_token_args *a = &ta->ta_in->in_req.ctl_request_u.token;
+	bool take = ta->ta_in->in_req.ctl_request_u.token2.step == CTL_TOKEN_TAKE;
 	const uint8_t *id = ctl_chan_uuid(ta->ta_in->in_chan);
 	struct join_token_rec *r = &ta->ta_token.jo_rec;
 	int err = join_token_get(t, id, &ta->ta_token);
@@ -242,10 +246,10 @@ static int token_ask_run(struct kv_op *op, struct kv_txn *t)
 	if (err)
 		return err;
 	ta->ta_status = token_ask_judge(ta);
-	if (ta->ta_status != CTL_OK || a->take != 1 || r->jt_used)
+	if (ta->ta_status != CTL_OK || !take || r->jt_used)
 		return 0;
 	r->jt_used = 1;
-	memcpy(r->jt_claim, a->claim, sizeof(r->jt_claim));
+	memcpy(r->jt_claim, ta->ta_claim, sizeof(r->jt_claim));
 	return join_token_put(t, id, &ta->ta_token);
 }
 
@@ -257,14 +261,27 @@ static const char *token_ask_why(ctl_status st)
 					 : "its join token is not known";
 }
 
+/* Encrypts the keys for the claim. The claim is a public key: token_claim_ok has tried it. */
+static void token_ask_seal(struct token_ask *ta, const uint8_t claim[CTL_CLAIM_LEN],
+			   uint8_t given[CTL_CLAIM_LEN], uint8_t keys[CTL_SEALED_KEYS])
+{
+	struct ds_key k;
+
+	ds_reg_key_make(ta->ta_dsc, ta->ta_token.jo_rec.jt_uuid, &k);
+	if (ds_key_seal(&k, ta->ta_token.jo_rec.jt_key, claim, given, keys))
+		ta->ta_status = CTL_INVAL;
+	sodium_memzero(&k, sizeof(k));
+}
+
 static void token_ask_done(struct kv_op *op, int err)
 {
 	struct token_ask *ta = caa_container_of(op, struct token_ask, ta_op);
+	ctl_token2_args *a = &ta->ta_in->in_req.ctl_request_u.token2;
+	uint8_t given[CTL_CLAIM_LEN], keys[CTL_SEALED_KEYS];
 	static _Atomic uint64_t last;
-	ctl_result res = {.op = CTL_OP_TOKEN};
-	ctl_token_res *r = &res.ctl_result_u.token;
+	ctl_result res = {.op = CTL_OP_TOKEN2};
+	ctl_token2_res *r = &res.ctl_result_u.token2;
 	struct timespec now;
-	struct ds_key k;
 
 	if (err)
 		ta->ta_status = CTL_IO;
@@ -272,10 +289,14 @@ static void token_ask_done(struct kv_op *op, int err)
 	r->now = (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
 	r->ends = le64toh(ta->ta_token.jo_rec.jt_ends);
 	r->name = ta->ta_token.jo_name;
-	if (ta->ta_status == CTL_OK && ta->ta_in->in_req.ctl_request_u.token.take == 1) {
-		ds_reg_key_make(ta->ta_dsc, ta->ta_token.jo_rec.jt_uuid, &k);
-		ds_key_put(&k, &r->key);
-		sodium_memzero(&k, sizeof(k));
+	memcpy(r->ds_uuid, ta->ta_token.jo_rec.jt_uuid, sizeof(r->ds_uuid));
+	memcpy(r->cluster, ns_super(ta->ta_dsc->d_ns)->su_uuid, sizeof(r->cluster));
+	if (ta->ta_status == CTL_OK && a->step == CTL_TOKEN_TAKE) {
+		token_ask_seal(ta, (const uint8_t *)a->claim, given, keys);
+		r->given.given_len = sizeof(given);
+		r->given.given_val = (char *)given;
+		r->keys.keys_len = sizeof(keys);
+		r->keys.keys_val = (char *)keys;
 		log_info("data server %s: a machine at %s took its keys with a join token", r->name,
 			 ta->ta_addr);
 		journal_add(EV_DS_CHANGED, r->name, 0, "a machine at %s took its keys",
@@ -285,23 +306,49 @@ static void token_ask_done(struct kv_op *op, int err)
 			 ta->ta_addr, err ? strerror(-err) : token_ask_why(ta->ta_status));
 	}
 	ctl_chan_reply(ta->ta_in, ta->ta_status, ta->ta_status == CTL_OK ? &res : NULL);
-	sodium_memzero(&res, sizeof(res));
 	sodium_memzero(&ta->ta_token, sizeof(ta->ta_token));
 	free(ta);
 }
 
+/* Is the claim a public key? A few values are none. */
+static bool token_claim_ok(const uint8_t claim[CTL_CLAIM_LEN])
+{
+	static const uint8_t any[CTL_CLAIM_LEN] = {1};
+	uint8_t shared[CTL_CLAIM_LEN];
+
+	return !crypto_scalarmult(shared, any, claim);
+}
+
 void ds_reg_token_serve(struct ds_reg_link *lk, struct ctl_incoming *in)
 {
-	struct token_ask *ta = calloc(1, sizeof(*ta));
+	const ctl_token2_args *a = &in->in_req.ctl_request_u.token2;
+	static _Atomic uint64_t last;
+	struct token_ask *ta;
+	char addr[80];
 
+	rpc_addr_text((const struct sockaddr *)rpc_conn_peer(lk->lk_conn), addr, sizeof(addr));
+	if (in->in_req.op != CTL_OP_TOKEN2) {
+		if (log_due(&last))
+			log_warn("refused the join token of a machine at %s: its weft is older "
+				 "than this weft-mds: upgrade it",
+				 addr);
+		ctl_chan_reply(in, CTL_NOTSUPP, NULL);
+		return;
+	}
+	if (!token_claim_ok((const uint8_t *)a->claim)) {
+		ctl_chan_reply(in, CTL_INVAL, NULL);
+		return;
+	}
+	ta = calloc(1, sizeof(*ta));
 	if (!ta) {
 		ctl_chan_reply(in, CTL_IO, NULL);
 		return;
 	}
 	ta->ta_dsc = lk->lk_dsc;
 	ta->ta_in = in;
-	rpc_addr_text((const struct sockaddr *)rpc_conn_peer(lk->lk_conn), ta->ta_addr,
-		      sizeof(ta->ta_addr));
+	strcpy(ta->ta_addr, addr);
+	crypto_generichash(ta->ta_claim, sizeof(ta->ta_claim), (const uint8_t *)a->claim,
+			   sizeof(a->claim), NULL, 0);
 	ta->ta_op.o_run = token_ask_run;
 	ta->ta_op.o_done = token_ask_done;
 	ta->ta_op.o_loop = lk->lk_loop;

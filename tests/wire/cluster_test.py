@@ -8,10 +8,14 @@ import json
 import os
 import re
 import shutil
+import select
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
@@ -20,9 +24,13 @@ from tap import BUILD, SRC  # noqa: E402
 from nfs41 import FILE_SYNC, Client, putfh, setxattr, write  # noqa: E402
 from harness import check, eventually  # noqa: E402
 from steps import data_server, settled  # noqa: E402
+import join_token  # noqa: E402
+from join4 import record, seal, send, unseal  # noqa: E402
 
 UID = 990  # of the user weft
 LONG = 60
+HERE = "192.0.2.100"  # the test's own address on the machines' bridge
+CLAIM = "00112233445566778899aabbccddeeff" * 2
 RAN = set()  # the commands that the tests ran, as the page has them
 ENV = {"PATH": "/opt/weft:/usr/sbin:/usr/bin:/sbin:/bin", "ASAN_OPTIONS": "detect_leaks=0"}
 
@@ -143,6 +151,7 @@ def machines():
     os.chmod(top, 0o755)
     sh("ip", "link", "add", "br0", "type", "bridge")
     sh("ip", "link", "set", "br0", "up")
+    sh("ip", "addr", "add", HERE + "/24", "dev", "br0")
     made = []
     try:
         for i, name in enumerate(("m1", "m2", "m3"), 1):
@@ -248,7 +257,7 @@ def test_a_second_init_does_not_overwrite(w):
 
 
 def join(m, t, *args, name="ds1"):
-    said, _ = m.weft("cluster", "join", t, "--force", *args)
+    said, _ = m.weft("cluster", "join", "-", "--force", *args, text=t)
     owners(m, {"etc/weft": (0, UID, 0o750), f"etc/weft/ds-{name}.key": (0, UID, 0o440),
                f"etc/weft/ds-{name}.conf": (0, UID, 0o640),
                f"srv/weft/{name}": (UID, UID, 0o700)})
@@ -313,7 +322,7 @@ def test_a_join_that_failed_in_the_middle_goes_on(w):
     m1, _, m3 = w
     t = token(m1, "ds2")
     os.makedirs(m3.path("etc/weft"))
-    m3.write("etc/weft/ds-ds2.claim", "00112233445566778899aabbccddeeff\n")
+    m3.write("etc/weft/ds-ds2.claim", CLAIM + "\n")
     m3.weft("cluster", "join", "-", "--force", text=t + "\n")
     key = m3.read("etc/weft/ds-ds2.key")
     check(key.startswith("weft data server key\n") and "\nname=ds2\n" in key, True)
@@ -321,7 +330,7 @@ def test_a_join_that_failed_in_the_middle_goes_on(w):
     for name in ("key", "conf"):
         os.unlink(m3.path(f"etc/weft/ds-ds2.{name}"))
     m3.refused("this token was used before", "cluster", "join", t, "--force")
-    m3.write("etc/weft/ds-ds2.claim", "00112233445566778899aabbccddeeff\n")
+    m3.write("etc/weft/ds-ds2.claim", CLAIM + "\n")
     m3.start(join(m3, t, name="ds2"))
     check(m3.read("etc/weft/ds-ds2.key"), key, "the same server")
     alive(m1, "ds1", "ds2")
@@ -329,6 +338,163 @@ def test_a_join_that_failed_in_the_middle_goes_on(w):
     m3.write("etc/weft/ds-ds2.key", key.replace("ds2", "ds3"))
     m3.refused("is not the key of ds2", "cluster", "join", t, "--force")
     m3.write("etc/weft/ds-ds2.key", key)
+
+
+def test_the_key_of_another_cluster_is_not_kept(w):
+    """A key file of this name is there, and the token is another cluster's: its weft-mds says that
+    the key is none of its data server's."""
+    m1, _, m3 = w
+    t = token(m1, "lone")
+    mine, other = m3.read("etc/weft/ds-ds2.key").replace("name=ds2", "name=lone"), "lone"
+    cluster = json.loads(m1.weft("--json", "status")[0])["cluster"]
+    before = m3.tree()
+    m3.write(f"etc/weft/ds-{other}.key", mine)
+    m3.refused(f"^weft: /etc/weft/ds-lone.key: is there, and is the key of another data server "
+               f"[(][0-9a-f-]{{36}}[)] than the token's, [0-9a-f-]{{36}} of the cluster {cluster} "
+               "at 192.0.2.1:2049: move it away$", "cluster", "join", "-", "--force", text=t)
+    os.unlink(m3.path(f"etc/weft/ds-{other}.key"))
+    check(m3.tree(), {**before, "etc/weft": m3.tree()["etc/weft"]})
+    # The token was not used: it joins now, and again with the key of that.
+    m3.weft("cluster", "join", "-", "--force", text=t)
+    m3.weft("cluster", "join", "-", "--force", text=t)
+    for name in ("key", "conf"):
+        os.unlink(m3.path(f"etc/weft/ds-lone.{name}"))
+    shutil.rmtree(m3.path("srv/weft/lone"))
+
+
+@contextlib.contextmanager
+def listening():
+    """A socket where the test is the metadata server."""
+    with socket.create_server((HERE, 2049)) as listener:
+        try:
+            yield listener
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)  # ends who waits for a connection
+
+
+class Recorder:
+    """Stands between a machine and the metadata server, and keeps all that goes through."""
+
+    def __init__(self, listener):
+        self.listener, self.ways = listener, []
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near = self.listener.accept()[0]
+                far = socket.create_connection(("192.0.2.1", 2049))
+                self.ways.append((bytearray(), bytearray()))
+                threading.Thread(target=self.carry, args=(near, far, *self.ways[-1]),
+                                 daemon=True).start()
+
+    @staticmethod
+    def carry(near, far, there, back):
+        with near, far, contextlib.suppress(OSError):
+            while True:
+                for s in select.select([near, far], [], [])[0]:
+                    data = s.recv(65536)
+                    if not data:
+                        return
+                    (there if s is near else back).extend(data)
+                    (far if s is near else near).sendall(data)
+
+    def read(self, text):
+        """What a holder of the token reads: (requests, responses)."""
+        asked, said = [], []
+        for there, back in self.ways:
+            there, back = (list(records(x)) for x in (there, back))
+            keys = join_token.channel(*join_token.parse(text), there[0][40:], back[0][24:])
+            for k, (call, reply) in enumerate(zip(there[1:], back[1:])):
+                asked.append(unseal(keys[0], 1, 1, 0, call[40:])[1])
+                said.append(unseal(keys[1], 2, 2, k + 1, reply[24:])[1])
+        return asked, said
+
+
+def records(data):
+    while data:
+        n = struct.unpack_from(">I", data)[0] & 0x7FFFFFFF
+        yield bytes(data[4:4 + n])
+        data = data[4 + n:]
+
+
+def test_a_recorded_join_gives_no_keys_later(w):
+    """Who records a join, and gets the token afterwards, reads all but the keys; and asks again
+    with the same claim in vain."""
+    m1, _, m3 = w
+    t = token(m1, "seen", "--mds", HERE)
+    with listening() as listener:
+        spy = Recorder(listener)
+        m3.weft("cluster", "join", "-", "--force", text=t)
+    keys = m3.read("etc/weft/ds-seen.key")
+    check("\nname=seen\n" in keys, True)
+    secrets = [bytes.fromhex(x) for x in re.findall(
+        r"^(?:cap|control|tls|path)=([0-9a-f]+)$", keys, re.M)]
+    asked, said = spy.read(t)
+    check(([struct.unpack_from(">2I", x) for x in asked], [b"seen" in x for x in said]),
+          ([(7, join_token.LOOK), (7, join_token.TAKE)], [True, True]), "it reads them")
+    m = join_token.Asker(("192.0.2.1", 2049), *join_token.parse(t))
+    status, again = m.take(asked[1][8:40])
+    check((status, len(join_token.tail(again)[1])), (join_token.OK, 129))
+    for plain in (*asked, *said, again):
+        check([x.hex() for x in secrets if x in plain], [], "keys in what it reads")
+    for answer in (said[1][4:], again):
+        check(join_token.opened(answer, *join_token.parse(t), os.urandom(32)), None)
+    check((len(secrets), os.path.exists(m3.path("etc/weft/ds-seen.claim"))), (4, False))
+    # The same keys open with the secret of a claim: what is tried above is what must not work.
+    own, fresh = os.urandom(32), join_token.parse(token(m1, "seen2"))
+    m = join_token.Asker(("192.0.2.1", 2049), *fresh)
+    check(m.take(bytes(32))[0], join_token.INVAL, "a claim that is no key uses nothing up")
+    status, got = m.take(join_token.public(own))
+    check((status, len(join_token.opened(got, *fresh, own) or b"")), (0, 113))
+    for name in ("key", "conf"):
+        os.unlink(m3.path(f"etc/weft/ds-seen.{name}"))
+    shutil.rmtree(m3.path("srv/weft/seen"))
+
+
+def test_a_peer_of_an_older_version_gets_one_clear_error(w):
+    m1, m2 = w[:2]
+    fresh = join_token.parse(token(m1, "old"))
+    m = join_token.Asker(("192.0.2.1", 2049), *fresh)
+    check(struct.unpack_from(">I", m.old())[0], join_token.NOTSUPP)
+    eventually(lambda: "its weft is older than this weft-mds: upgrade it"
+               in m1.read("tmp/log"), LONG, "the log says so")
+    t = token(m1, "older", "--mds", HERE)
+    with listening() as listener:
+        threading.Thread(target=older_mds, args=(listener, t), daemon=True).start()
+        m2.refused(f"the weft-mds at {HERE}:2049 is older than this weft, .*: upgrade it",
+                   "cluster", "join", "-", "--force", text=t)
+
+
+def older_mds(listener, text):
+    """It knows the token, and TOKEN alone: what it cannot decode ends the connection."""
+    for _ in range(2):
+        with listener.accept()[0] as s:
+            call, nonce = record(s), os.urandom(32)
+            answer = call[40:44] + nonce
+            send(s, call[:4] + struct.pack(">5I", 1, 0, 0, 0, 0) + answer)
+            keys = join_token.channel(*join_token.parse(text), call[40:], answer)
+            call = record(s)
+            counter, plain = unseal(keys[0], 1, 1, 0, call[40:])
+            if struct.unpack_from(">I", plain)[0] == join_token.TOKEN:
+                said = struct.pack(">2I2Q", 0, join_token.TOKEN, 0, 0) + bytes(4 + 8 + 4 + 112)
+                send(s, call[:4] + struct.pack(">5I", 1, 0, 0, 0, 0)
+                     + seal(keys[1], 2, 2, 1, counter, said))
+                s.recv(1)
+
+
+def test_no_process_shows_the_token(w):
+    """As an argument, it is erased before anything is asked."""
+    m1, m2 = w[:2]
+    t = token(m1, "shown", "--mds", HERE)
+    with listening() as listener:
+        child = subprocess.Popen(m2.inside("weft", "cluster", "join", t, "--force"), env=ENV,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        with listener.accept()[0]:
+            with open(f"/proc/{child.pid}/cmdline", "rb") as f:
+                shown = f.read()
+            check((b"cluster\0join" in shown, b"weft_join_" in shown), (True, False), shown)
+        child.communicate(timeout=LONG)
 
 
 def test_a_file_is_written_and_read(w):
