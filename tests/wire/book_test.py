@@ -124,7 +124,7 @@ class Machine:
         for folder, mode, owner in (("etc/weft", 0o750, 0), ("lib/weft", 0o700, 990)):
             os.mkdir(os.path.join(self.top, folder), mode)
             os.chown(os.path.join(self.top, folder), owner, 990)
-        for program in ("weft-mds", "weft-ds", "weft", "weft-fsck", "weft-bench"):
+        for program in ("weft-mds", "weft-ds", "weft", "weft-fsck", "weft-backup", "weft-bench"):
             os.symlink(os.path.join(BUILD, program), os.path.join(self.top, "bin", program))
         for program in ("systemctl", "journalctl"):
             os.symlink(os.path.join(SRC, "tests/wirelib/systemctl.py"),
