@@ -691,6 +691,7 @@ int cmd_cluster_join(char **args)
 	if (!rc)
 		rc = join_run(&jn);
 	sodium_memzero(&jn.jn_ticket, sizeof(jn.jn_ticket));
+	sodium_memzero(jn.jn_secret, sizeof(jn.jn_secret));
 	return plan_end(&jn.jn_plan, rc);
 }
 
