@@ -23,6 +23,7 @@
 #include "mds/nfs4/op.h"
 #include "mds/nfs4/credentials.h"
 #include "mds/nfs4/op_attr.h"
+#include "mds/nfs4/op_heat.h"
 #include "mds/nfs4/op_state.h"
 #include <errno.h>
 
@@ -575,6 +576,7 @@ static nfsstat4 read_plus_done(struct compound *c, int err)
 		err = -ETIMEDOUT;
 	if (err)
 		return op_read_status(c->m, &io->io_map, op_lost_err(c, k->inode.i_ino, err));
+	op_heat_io(c, &k->inode, io->io_count, false);
 	if (io->io_count && !k->locked && all_zero(io->io_buf, io->io_count)) {
 		k->lk.lk_loop = io->io_loop;
 		k->lk.lk_ino = k->inode.i_ino;
