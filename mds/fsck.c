@@ -14,6 +14,7 @@
 #include "mds/layout/repair_row.h"
 #include "mds/layout/relocate.h"
 #include "mds/layout/pending_layout.h"
+#include "mds/jobs/tag.h"
 #include "mds/layout/pin_row.h"
 #include "mds/namespace/keys.h"
 #include "mds/namespace/ns_sum.h"
@@ -203,6 +204,15 @@ static void check_pin(struct maps *m, struct kv_slice key, struct kv_slice val)
 		    (unsigned long)p.pi_number);
 }
 
+static void check_tag(struct maps *m, struct kv_slice key, struct kv_slice val)
+{
+	struct kv_slice id = {(const uint8_t *)key.s_data + 1, key.s_len - 1};
+	struct job_tag_row r;
+
+	if (job_tag_decode(id, val, &r))
+		bad(m, "tags: record damaged");
+}
+
 static int check_kind(struct maps *m, uint8_t prefix,
 		      void (*fn)(struct maps *m, struct kv_slice key, struct kv_slice val))
 {
@@ -229,6 +239,8 @@ static int check_maps(struct kv_txn *t, struct report *r, struct ns_check_stats 
 		rc = check_kind(&m, NS_T_RELOCATED, check_shifted);
 	if (!rc)
 		rc = check_kind(&m, NS_T_PIN, check_pin);
+	if (!rc)
+		rc = check_kind(&m, NS_T_TAG, check_tag);
 	return rc ? rc : check_kind(&m, NS_T_PENDING, check_twin);
 }
 

@@ -36,6 +36,7 @@
 #include "mds/jobs/revoke_exports.h"
 #include "mds/jobs/repair.h"
 #include "mds/jobs/scrub.h"
+#include "mds/jobs/tag.h"
 #include "mds/jobs/trash.h"
 #include "mds/nfs4/state_protect.h"
 #include "mds/jobs/restripe.h"
@@ -545,6 +546,8 @@ static void open_repair(const struct conf *conf)
 		die("the end of capabilities: out of memory", NULL);
 	if (job_trash_open(&mds, loops[0], op_orphan_sweep))
 		die("cannot read the jobs about the trash", NULL);
+	if (job_tags_open(&mds))
+		die("tags: cannot be read, or out of memory", NULL);
 	if (job_contended_open(&mds, loops[0]))
 		die("files that two clients write: out of memory", NULL);
 	if (file_resolve_open(&mds.m_file))

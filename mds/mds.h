@@ -53,6 +53,9 @@ struct op_limits {
 	_Atomic uint64_t lm_told_ns[OP_LIMITS];
 };
 
+/* Places of tags (jobs/tag.h) in statistics; 0 is no tag. */
+#define MDS_TAG_SLOTS 65u
+
 struct mds;
 struct mds_thread {
 	struct mds *mt_mds;
@@ -73,6 +76,7 @@ struct mds_thread {
 	/* By exp_grant.g_slot: operations, bytes read, bytes written. Only this thread writes
 	 * them. */
 	_Atomic uint64_t mt_export[EXP_SLOTS][3];
+	_Atomic uint64_t mt_tag[MDS_TAG_SLOTS][3]; /* the same by place of a tag (jobs/tag.h) */
 	struct ask_val *mt_groups[OP_GROUPS_NEAR]; /* credentials.c: groups of users seen lately */
 };
 
@@ -120,6 +124,7 @@ struct mds {
 	struct job_damage *m_damage;
 	struct job_pins *m_pins; /* jobs/pin.h */
 	struct job_trash *m_trash;
+	struct job_tags *m_tags; /* jobs/tag.h; NULL: there are none */
 	struct metric *m_once;
 	bool m_krb5;	       /* Kerberos is configured and works */
 	struct names *m_names; /* see idmap.c; NULL: owners and groups are numbers only */

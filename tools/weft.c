@@ -88,9 +88,11 @@ static const struct weft_opt find_options[] = {
 	{"degraded", 0, NULL, "files that can be read but lack a copy"},
 	{"policy", 0, "TEXT", "files and directories whose policy contains TEXT"},
 	{0}};
-static const struct weft_opt top_options[] = {{"times", 'n', "N", "print N times, for scripts"},
-					      {"rows", 0, "N", "at most N rows in a table"},
-					      {0}};
+static const struct weft_opt top_options[] = {
+	{"by", 0, "WHAT", "only by job, client, server, export or directory"},
+	{"times", 'n', "N", "print N times, for scripts"},
+	{"rows", 0, "N", "at most N rows in a table"},
+	{0}};
 static const struct weft_opt du_options[] = {
 	{"summarize", 's', NULL, "only the directory itself, as with --depth 0"},
 	{"depth", 0, "N", "also the directories below it, N levels deep (1)"},
@@ -349,6 +351,18 @@ const struct command weft_commands[] = {
 	 "end a client's lease now: it loses its opens, locks and layouts, and data that it "
 	 "has not committed yet MAY BE LOST",
 	 "weft client evict node17", 0, {NULL}},
+	{"job", "tag", 2, ANY, false, cmd_job_tag, NULL, "NAME CLIENT...",
+	 "name the clients of a compute job: what they do is counted under NAME. CLIENT is a host "
+	 "name, an address or an owner as \"client list\" shows it, also of a client that is not "
+	 "there yet. What the server does in the background is \"jobs\"",
+	 "weft job tag train-7 node17 node18", GROUP_CLIENTS, {tag_columns}},
+	{"job", "untag", 1, ANY, false, cmd_job_untag, NULL, "NAME [CLIENT]...",
+	 "take clients out of a compute job; without CLIENT all of them, and the job is gone",
+	 "weft job untag train-7", 0, {tag_columns}},
+	{"job", "list", 0, 1, false, cmd_job_list, NULL, "[NAME]",
+	 "list the compute jobs that \"job tag\" named, and what their clients did; with NAME "
+	 "also these clients",
+	 "weft job list", 0, {tag_columns, tag_client_columns}},
 	{"layout", "list", 0, 1, true, cmd_layout_list, layout_options, "[PATH]",
 	 "list the layouts that clients hold: of a file, of a client, or at a data server",
 	 "weft layout list --client node17", GROUP_CLIENTS, {layout_columns}},
@@ -382,11 +396,12 @@ const struct command weft_commands[] = {
 	{"xattr", "remove", 2, 2, true, cmd_xattr_remove, NULL, "PATH NAME",
 	 "remove an extended attribute",
 	 "weft xattr remove /vital user.team", 0, {NULL}},
-	{"top", NULL, 0, 0, false, cmd_top, top_options, "",
-	 "show the busiest clients, data servers and directories, live; -n N: print N times, "
-	 "for scripts",
-	 "weft top", GROUP_CLUSTER,
-	 {top_client_columns, top_server_columns, top_directory_columns}},
+	{"top", NULL, 0, 1, true, cmd_top, top_options, "[PATH]",
+	 "show the busiest compute jobs (\"job tag\"), clients, data servers, exports and "
+	 "directories, live. With PATH: each directory in it, with all that is below",
+	 "weft top --by job", GROUP_CLUSTER,
+	 {top_tag_columns, top_client_columns, top_server_columns, top_export_columns,
+	  top_directory_columns}},
 	{"heat", NULL, 0, 1, true, cmd_heat, heat_options, "[PATH]",
 	 "show the directories and files that were used most lately",
 	 "weft heat /projects --rows 20", GROUP_CLUSTER,

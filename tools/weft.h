@@ -167,10 +167,12 @@ int tree_each(const char *path, const char *key, const char *value, tree_fn *fn)
 /* The columns of the commands' tables. */
 extern const struct column ds_columns[], client_columns[], layout_columns[], file_columns[],
 	exports_columns[], balance_columns[], choose_columns[], restripe_columns[];
-extern const struct column top_client_columns[], top_server_columns[], top_directory_columns[],
-	heat_directory_columns[], heat_file_columns[];
+extern const struct column top_tag_columns[], top_client_columns[], top_server_columns[],
+	top_export_columns[], top_directory_columns[], heat_directory_columns[],
+	heat_file_columns[];
 extern const struct column du_columns[], du_user_columns[];
-extern const struct column config_columns[], token_columns[], pin_columns[];
+extern const struct column tag_columns[], tag_client_columns[], config_columns[], token_columns[],
+	pin_columns[];
 extern const struct column jobs_columns[], jobs_ended_columns[];
 extern const struct column trash_columns[], orders_columns[], mirror_columns[], repair_columns[],
 	waiting_columns[], moving_columns[];
@@ -191,6 +193,7 @@ weft_cmd cmd_mirror_status, cmd_mirror_repair, cmd_mirror_list, cmd_mirror_add, 
 weft_cmd cmd_jobs, cmd_jobs_wait, cmd_jobs_cancel;
 weft_cmd cmd_move, cmd_ds_drain, cmd_ds_undrain, cmd_advise, cmd_balance;
 weft_cmd cmd_file_show, cmd_pin, cmd_pin_list, cmd_warm, cmd_unpin;
+weft_cmd cmd_job_list, cmd_job_tag, cmd_job_untag;
 weft_cmd cmd_exports, cmd_exports_reload;
 weft_cmd cmd_client_list, cmd_client_evict;
 weft_cmd cmd_layout_list, cmd_layout_recall;

@@ -2,14 +2,23 @@
 /* weft_client.c - weft client: lists the clients, and evicts one. */
 #include "tools/weft.h"
 
-const struct column client_columns[] = {{"NUM", COL_RIGHT},	{"NAME", COL_CUT},
-					{"STATE", COL_STATE},	{"LEASE", COL_RIGHT},
-					{"VERSION", COL_ROOM},	{"OPENS", COL_RIGHT},
-					{"LOCKS", COL_RIGHT},	{"DELEGS", COL_RIGHT},
-					{"LAYOUTS", COL_RIGHT}, {"SESSIONS", COL_RIGHT | COL_ROOM},
-					{"BACK", COL_ROOM},	{"FLAVOUR", 0},
-					{"ADDRESSES", COL_CUT}, {"OWNER", COL_MORE},
-					{"CLIENTID", COL_MORE}, {0}};
+const struct column client_columns[] = {{"NUM", COL_RIGHT},
+					{"NAME", COL_CUT},
+					{"STATE", COL_STATE},
+					{"LEASE", COL_RIGHT},
+					{"VERSION", COL_ROOM},
+					{"OPENS", COL_RIGHT},
+					{"LOCKS", COL_RIGHT},
+					{"DELEGS", COL_RIGHT},
+					{"LAYOUTS", COL_RIGHT},
+					{"SESSIONS", COL_RIGHT | COL_ROOM},
+					{"BACK", COL_ROOM},
+					{"FLAVOUR", 0},
+					{"ADDRESSES", COL_CUT},
+					{"OWNER", COL_MORE},
+					{"JOB", COL_MORE},
+					{"CLIENTID", COL_MORE},
+					{0}};
 
 /* Shows what protects the client's calls: krb5p, sys+tls. */
 static void flavour_cell(struct table *t, const json_t *c)
@@ -54,6 +63,7 @@ static void client_table(const json_t *j)
 		flavour_cell(&t, c);
 		table_words(&t, json_object_get(c, "addr"));
 		table_cell(&t, "%s", j_str(c, "owner"));
+		table_cell(&t, "%s", j_str(c, "tag"));
 		table_cell(&t, "%s", j_str(c, "clientid"));
 	}
 	table_end(&t);

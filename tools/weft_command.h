@@ -24,7 +24,7 @@ struct command {
 	const struct weft_opt *c_options;
 	const char *c_args, *c_what, *c_example;
 	enum command_group c_group;
-	const struct column *c_columns[5]; /* of its tables; ends with NULL */
+	const struct column *c_columns[6]; /* of its tables; ends with NULL */
 };
 extern const struct command weft_commands[];
 extern const size_t weft_ncommands;

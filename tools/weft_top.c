@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weft_top.c - weft top and weft heat: shows which clients, data servers and directories are
- * busiest now, and what was used most lately. */
+/* weft_top.c - weft top and weft heat: shows which compute jobs, clients, data servers, exports and
+ * directories are busiest now, and what was used most lately. */
 #include "tools/weft.h"
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +19,8 @@
 		"WRITTEN", COL_RIGHT                                                               \
 	}
 const struct column top_client_columns[] = {RATE_COLUMNS, {"CLIENT", COL_CUT}, {0}},
+		    top_tag_columns[] = {RATE_COLUMNS, {"BUSY", COL_RIGHT}, {"JOB", COL_CUT}, {0}},
+		    top_export_columns[] = {RATE_COLUMNS, {"EXPORT", COL_CUT | COL_TAIL}, {0}},
 		    top_server_columns[] = {RATE_COLUMNS, {"SERVER", COL_CUT}, {0}},
 		    top_directory_columns[] = {
 			    RATE_COLUMNS, {"DIRECTORY", COL_CUT | COL_TAIL}, {0}};
@@ -61,18 +63,52 @@ static void weft_top_part(const json_t *list, const struct column *columns)
 	json_array_foreach(list, i, r)
 	{
 		rate_cells(&t, r);
+		if (columns == top_tag_columns)
+			table_number(&t, r, "clients");
 		name_cell(&t, r);
 	}
 	table_end(&t);
 }
 
+/* The tables of the answer: one is shown with --by, else all. That of compute jobs is left out
+ * where none works, and that of exports where there is only one. */
+static const struct top_part {
+	const char *tp_by, *tp_list;
+	const struct column *tp_columns;
+	size_t tp_least;
+} top_parts[] = {
+	{"job", "tags", top_tag_columns, 1},
+	{"client", "clients", top_client_columns, 0},
+	{"server", "servers", top_server_columns, 0},
+	{"export", "exports", top_export_columns, 2},
+	{"directory", "directories", top_directory_columns, 0},
+};
+#define TOP_PARTS (sizeof(top_parts) / sizeof(top_parts[0]))
+
+static const struct top_part *part_named(const char *by)
+{
+	for (size_t i = 0; i < TOP_PARTS; i++)
+		if (!strcmp(by, top_parts[i].tp_by))
+			return &top_parts[i];
+	return NULL;
+}
+
 static void top_table(const json_t *j)
 {
-	weft_top_part(json_object_get(j, "clients"), top_client_columns);
-	putchar('\n');
-	weft_top_part(json_object_get(j, "servers"), top_server_columns);
-	putchar('\n');
-	weft_top_part(json_object_get(j, "directories"), top_directory_columns);
+	const char *by = weft_option("by");
+	bool more = false;
+
+	for (size_t i = 0; i < TOP_PARTS; i++) {
+		const struct top_part *p = &top_parts[i];
+		const json_t *list = json_object_get(j, p->tp_list);
+
+		if (by ? strcmp(by, p->tp_by) != 0 : json_array_size(list) < p->tp_least)
+			continue;
+		if (more)
+			putchar('\n');
+		more = true;
+		weft_top_part(list, p->tp_columns);
+	}
 }
 
 /* Returns the number of this option, or the fallback, or -1 if it is no such number. */
@@ -93,9 +129,10 @@ int cmd_top(char **args)
 	bool live = !times && !weft_json && isatty(STDOUT_FILENO);
 	int rc = EXIT_DONE;
 
-	(void)args;
 	if (times < 0)
 		return weft_usage_error("top: N is a number from 1 to 1000000");
+	if (weft_option("by") && !part_named(weft_option("by")))
+		return weft_usage_error("top: --by takes job, client, server, export or directory");
 	if (!times && !live)
 		times = 1;
 	for (long n = 0; !rc && (live || n < times); n++) {
@@ -103,7 +140,8 @@ int cmd_top(char **args)
 
 		if (n)
 			nanosleep(&(struct timespec){1, 0}, NULL);
-		rc = weft_ask_with("GET", "/v1/top", NULL, &j, "rows", weft_option("rows"), NULL);
+		rc = weft_ask_with("GET", "/v1/top", NULL, &j, "path", args[0], "rows",
+				   weft_option("rows"), NULL);
 		if (!rc && live)
 			fputs("\033[H\033[2J", stdout);
 		else if (!rc && n && !weft_json)

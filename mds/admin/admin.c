@@ -4,6 +4,7 @@
 #include "mds/admin/admin_int.h"
 #include "mds/admin/admin_health.h"
 #include "mds/admin/admin_holders.h"
+#include "mds/admin/admin_tag.h"
 #include "mds/journal/event_journal.h"
 #include "mds/jobs/job.h"
 #include "mds/jobs/revoke_exports.h"
@@ -487,6 +488,9 @@ static const struct http_route routes[] = {
 	{"GET", "/v1/trash", HTTP_READ, admin_get_trash},
 	{"PUT", "/v1/trash/restore", HTTP_OPERATE, admin_put_trash_restore},
 	{"DELETE", "/v1/trash", HTTP_ADMIN, admin_delete_trash},
+	{"GET", "/v1/tags", HTTP_READ, admin_get_tags},
+	{"PUT", "/v1/tags", HTTP_OPERATE, admin_put_tag},
+	{"DELETE", "/v1/tags", HTTP_OPERATE, admin_delete_tag},
 	{"GET", "/v1/du", HTTP_READ, admin_get_du},
 	{"GET", "/v1/du/users", HTTP_READ, admin_get_du_users},
 };

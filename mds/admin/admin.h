@@ -138,8 +138,16 @@
  *          {"path","xattrs":[{"name","size","virtual","text" or "hex"}]}
  *   PUT    /v1/xattr?path=/f&name=N&encoding=hex
  *          body: the value; DELETE removes it. Both recall delegations first. As GET
- *   GET    /v1/top?rows=N
- *          the busiest now: {"half_life","clients","servers","directories"}
+ *   GET    /v1/top?rows=N&path=/d
+ *          the busiest now: {"half_life","tags","clients","servers","exports","directories"}. path:
+ *          directories are this one by itself, and those in it with all that is below them
+ *   GET    /v1/tags?name=N
+ *          compute jobs (docs/tags.md): {"tags":[{"name","made_at","since_at","operations",
+ *          "read_bytes","written_bytes","known","clients":[{"client","known"}]}]}
+ *   PUT    /v1/tags?name=N
+ *          names the clients of the body, one a line. As GET with that tag; 409: another has one
+ *   DELETE /v1/tags?name=N&client=C
+ *          takes that client out, or without client all of them. As GET with that tag
  *   GET    /v1/heat?path=/d&rows=N
  *          the busiest lately: {"half_life","directories","files"}
  *   GET    /v1/events?after=SEQ&since=SECONDS&kind=K&last=N

@@ -2,31 +2,21 @@
 /* admin_client.c - lists clients and what each holds, and evicts one, over the API. */
 #include "base/rcu.h"
 #include "mds/admin/admin_holders.h"
+#include "mds/admin/admin_tag.h"
 #include "mds/nfs4/op.h"
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 
 #define CLIENTS_MOST 10000 /* clients in one answer */
-
-static void admin_client_addr_text(const uint8_t addr[16], char text[INET6_ADDRSTRLEN])
-{
-	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
-
-	if (!memcmp(addr, v4, sizeof(v4)))
-		inet_ntop(AF_INET, addr + 12, text, INET6_ADDRSTRLEN);
-	else
-		inet_ntop(AF_INET6, addr, text, INET6_ADDRSTRLEN);
-}
 
 static json_t *addrs_json(const struct st_client_view *v)
 {
 	json_t *list = json_array();
 
 	for (unsigned i = 0; i < v->cv_naddrs; i++) {
-		char text[INET6_ADDRSTRLEN];
+		char text[ST_ADDR_TEXT];
 
-		admin_client_addr_text(v->cv_addr[i], text);
+		st_addr_text(v->cv_addr[i], text);
 		json_array_append_new(list, json_string(text));
 	}
 	return list;
@@ -66,7 +56,7 @@ static json_t *client_json(struct admin *a, const struct st_client_view *v)
 	snprintf(id, sizeof(id), "0x%016llx", (unsigned long long)v->cv_id);
 	return json_pack(
 		"{s:I, s:s, s:o, s:o, s:o, s:s, s:i, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s, "
-		"s:s, s:o}",
+		"s:s, s:o, s:o}",
 		"number", (json_int_t)v->cv_number, "clientid", id, "name", admin_client_name(v),
 		"owner", admin_text(v->cv_owner, v->cv_owner_len), "addr", addrs_json(v), "state",
 		admin_client_state_of(v), "minor", (int)v->cv_minor, "lease_left_s",
@@ -74,7 +64,8 @@ static json_t *client_json(struct admin *a, const struct st_client_view *v)
 		(json_int_t)v->cv_opens, "locks", (json_int_t)v->cv_locks, "delegations",
 		(json_int_t)v->cv_delegs, "layouts", (json_int_t)v->cv_layouts, "sessions",
 		(json_int_t)v->cv_sessions, "backchannels", (json_int_t)v->cv_backchannels,
-		"flavour", flavour_of(v), "tls", tls[v->cv_tls % 3], "principal", principal);
+		"flavour", flavour_of(v), "tls", tls[v->cv_tls % 3], "principal", principal, "tag",
+		admin_tag_json(a, v));
 }
 
 /* Reads 0x and hexadecimal digits; 0: the text is something else. */
@@ -122,7 +113,7 @@ void admin_get_clients(void *arg, const struct http_req *rq, struct http_reply *
 static bool is_called(const struct st_client_view *v, const char *what)
 {
 	json_t *name = admin_client_name(v);
-	char text[INET6_ADDRSTRLEN], *end;
+	char text[ST_ADDR_TEXT], *end;
 	unsigned long long number = strtoull(what, &end, 0);
 	bool is = name && !strcmp(json_string_value(name), what);
 
@@ -130,7 +121,7 @@ static bool is_called(const struct st_client_view *v, const char *what)
 	if (*what >= '0' && *what <= '9' && !*end)
 		is |= what[1] == 'x' ? number == v->cv_id : number && number == v->cv_number;
 	for (unsigned i = 0; i < v->cv_naddrs && !is; i++) {
-		admin_client_addr_text(v->cv_addr[i], text);
+		st_addr_text(v->cv_addr[i], text);
 		is = !strcmp(text, what);
 	}
 	return is;

@@ -113,19 +113,10 @@ int64_t admin_number_arg(const struct http_req *rq, struct http_reply *rp, const
 	return v;
 }
 
-/* Linux calls itself "Linux NFSv4.2 node" or "Linux NFSv4.2 uniquifier/node": the name is the
- * node. */
 json_t *admin_client_name(const struct st_client_view *v)
 {
-	const char *o = (const char *)v->cv_owner, *end = o + v->cv_owner_len, *p;
+	uint32_t len;
+	const uint8_t *name = st_owner_name(v->cv_owner, v->cv_owner_len, &len);
 
-	if (v->cv_owner_len > 12 && !memcmp(o, "Linux NFSv4.", 12)) {
-		p = memchr(o + 12, ' ', (size_t)(end - o - 12));
-		for (const char *s = p; s && (s = memchr(s, '/', (size_t)(end - s))) && s + 1 < end;
-		     s++)
-			p = s;
-		if (p && p + 1 < end)
-			return admin_text(p + 1, (size_t)(end - p - 1));
-	}
-	return admin_text(o, v->cv_owner_len);
+	return admin_text(name, len);
 }

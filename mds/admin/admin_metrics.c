@@ -5,6 +5,7 @@
  */
 #include "base/metrics.h"
 #include "mds/admin/admin_holders.h"
+#include "mds/admin/admin_tag.h"
 #include "mds/namespace/ns_trash.h"
 #include "mds/jobs/scrub.h"
 #include "proto/rpc_tls.h"
@@ -284,6 +285,7 @@ void admin_metrics_init(struct admin *a)
 	metric_before(metrics_look, a);
 	metrics_counts();
 	admin_metrics_use_init(a);
+	admin_tag_metrics_init(a);
 	metric_family("weft_mds_ds_state",
 		      "1 for the state of the data server, 0 for its other states.", ds_states,
 		      NULL);

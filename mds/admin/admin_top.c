@@ -2,6 +2,7 @@
 /* admin_top.c - load and heat over the API. */
 #include "base/clock.h"
 #include "mds/admin/admin_holders.h"
+#include "mds/admin/admin_tag.h"
 #include "mds/jobs/heat.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -17,6 +18,11 @@ struct names {
 	unsigned n_budget;
 	const char *n_below; /* heat: list only what is below this path; "" for all */
 };
+
+static float load_of(const struct heat_row *r)
+{
+	return r->hr_ops + (r->hr_read + r->hr_written) / HEAT_UNIT;
+}
 
 static json_t *rates(const struct heat_row *r)
 {
@@ -36,6 +42,48 @@ static bool name_client(struct names *n, const struct heat_row *r, json_t *o)
 		return false;
 	json_object_set_new(o, "number", json_integer((json_int_t)v.cv_number));
 	json_object_set_new(o, "name", admin_client_name(&v));
+	json_object_set_new(o, "tag", admin_tag_json(n->n_a, &v));
+	return true;
+}
+
+/* An export that was removed is left out. */
+static bool name_export(struct names *n, const struct heat_row *r, json_t *o)
+{
+	struct exp_table *t = export_set_get(n->n_a->a_ops.ao_exports);
+	int id = export_slot_id((unsigned)r->hr_key);
+	const struct exp *e = id >= 0 ? exp_by_id(t, (uint16_t)id) : NULL;
+	bool known = e || r->hr_key == EXP_SLOTS - 1;
+
+	if (known)
+		json_object_set_new(o, "name", json_string(e ? e->e_path : "other"));
+	exp_put(t);
+	return known;
+}
+
+/* Clients of the tag that do something now. */
+static unsigned tag_clients(struct admin *a, unsigned slot)
+{
+	size_t have, n = 0;
+	struct heat_row *rows = heat_rows(a->a_ops.ao_mds, HEAT_CLIENT, false, &have);
+	struct st_client_view v;
+
+	for (size_t i = 0; i < have && load_of(&rows[i]) >= IDLE; i++)
+		n += st_client_view(a->a_ops.ao_mds->m_st, rows[i].hr_key, &v) &&
+		     admin_tag_of(a, &v) == slot;
+	free(rows);
+	return (unsigned)n;
+}
+
+/* A tag that is gone is left out. */
+static bool name_tag(struct names *n, const struct heat_row *r, json_t *o)
+{
+	char name[TAG_NAME_MAX + 1];
+
+	if (!job_tag_name(n->n_a->a_ops.ao_mds, (unsigned)r->hr_key, name))
+		return false;
+	json_object_set_new(o, "name", json_string(name));
+	json_object_set_new(o, "clients",
+			    json_integer((json_int_t)tag_clients(n->n_a, (unsigned)r->hr_key)));
 	return true;
 }
 
@@ -90,11 +138,6 @@ static void server_now(struct ds_reg *d, struct heat_row *r)
 	r->hr_written = (float)tr->tr_written_rate;
 }
 
-static float load_of(const struct heat_row *r)
-{
-	return r->hr_ops + (r->hr_read + r->hr_written) / HEAT_UNIT;
-}
-
 static int busier(const void *a, const void *b)
 {
 	float x = load_of(a), y = load_of(b);
@@ -133,16 +176,14 @@ static struct heat_row *server_rows(struct admin *a, size_t *n)
 	return rows;
 }
 
-static json_t *busiest(struct names *n, enum heat_kind kind, bool heat, size_t most)
+/* Frees the rows. */
+static json_t *list_rows(struct names *n, enum heat_kind kind, struct heat_row *rows, size_t have,
+			 bool heat, size_t most)
 {
 	static bool (*const name[HEAT_KINDS])(struct names *, const struct heat_row *, json_t *) = {
-		name_client, name_server, name_inode, name_inode};
-	struct heat_row *rows;
+		name_client, name_server, name_inode, name_inode, name_export, name_tag};
 	json_t *list = json_array();
-	size_t have;
 
-	rows = kind == HEAT_SERVER ? server_rows(n->n_a, &have)
-				   : heat_rows(n->n_a->a_ops.ao_mds, kind, heat, &have);
 	for (size_t i = 0; i < have && json_array_size(list) < most; i++) {
 		const struct heat_row *r = &rows[i];
 		json_t *o;
@@ -159,6 +200,51 @@ static json_t *busiest(struct names *n, enum heat_kind kind, bool heat, size_t m
 	return list;
 }
 
+static json_t *busiest(struct names *n, enum heat_kind kind, bool heat, size_t most)
+{
+	size_t have;
+	struct heat_row *rows = kind == HEAT_SERVER
+					? server_rows(n->n_a, &have)
+					: heat_rows(n->n_a->a_ops.ao_mds, kind, heat, &have);
+
+	return list_rows(n, kind, rows, have, heat, most);
+}
+
+/* Returns the directory in `top` that is above this one or is it; top itself for top; 0: it is
+ * elsewhere, or is gone. */
+static uint64_t part_of(struct names *n, uint64_t ino, uint64_t top)
+{
+	struct ns_inode i;
+
+	while (ino != top && n->n_budget) {
+		n->n_budget--;
+		if (ino == NS_ROOT_INO || ns_get(n->n_a->a_ops.ao_ns, n->n_txn, ino, &i) ||
+		    i.i_type != NS_DIR)
+			return 0;
+		if (i.i_parent == top)
+			return ino;
+		ino = i.i_parent;
+	}
+	return ino == top ? top : 0;
+}
+
+/* What goes on in a directory itself, and below each directory in it. */
+static json_t *busiest_below(struct names *n, uint64_t top, size_t most)
+{
+	size_t have, k = 0;
+	struct heat_row *rows = heat_rows(n->n_a->a_ops.ao_mds, HEAT_DIR, false, &have);
+
+	for (size_t i = 0; i < have; i++) {
+		uint64_t part = part_of(n, rows[i].hr_key, top);
+
+		if (!part)
+			continue;
+		rows[k] = rows[i];
+		rows[k++].hr_key = part;
+	}
+	return list_rows(n, HEAT_DIR, rows, heat_merge(rows, k, false), false, most);
+}
+
 static bool names_begin(struct names *n, void *arg, struct http_reply *rp)
 {
 	int err;
@@ -173,15 +259,26 @@ static bool names_begin(struct names *n, void *arg, struct http_reply *rp)
 void admin_get_top(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	int64_t most = admin_number_arg(rq, rp, "rows", 1, ROWS_MOST, 10);
+	const char *path = http_arg(rq, "path");
+	struct ns_inode i;
 	struct names n;
 	json_t *j;
 
-	if (most < 0 || !names_begin(&n, arg, rp))
+	if (most < 0 || (path && !admin_inode_arg(arg, rq, rp, &i)))
 		return;
-	j = json_pack("{s:i, s:o, s:o, s:o}", "half_life", HEAT_FAST_S, "clients",
+	if (path && i.i_type != NS_DIR) {
+		admin_reply_error(rp, 400, "%s: not a directory", path);
+		return;
+	}
+	if (!names_begin(&n, arg, rp))
+		return;
+	j = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o}", "half_life", HEAT_FAST_S, "tags",
+		      busiest(&n, HEAT_TAG, false, (size_t)most), "clients",
 		      busiest(&n, HEAT_CLIENT, false, (size_t)most), "servers",
-		      busiest(&n, HEAT_SERVER, false, (size_t)most), "directories",
-		      busiest(&n, HEAT_DIR, false, (size_t)most));
+		      busiest(&n, HEAT_SERVER, false, (size_t)most), "exports",
+		      busiest(&n, HEAT_EXPORT, false, (size_t)most), "directories",
+		      path ? busiest_below(&n, i.i_ino, (size_t)most)
+			   : busiest(&n, HEAT_DIR, false, (size_t)most));
 	kv_read_end(n.n_txn);
 	admin_reply_json(rp, 200, j);
 }

@@ -41,7 +41,10 @@ struct told {
 };
 
 static const unsigned sets[HEAT_KINDS] = {
-	[HEAT_CLIENT] = 256, [HEAT_SERVER] = 256, [HEAT_DIR] = 512, [HEAT_FILE] = 1024};
+	[HEAT_CLIENT] = 256, [HEAT_SERVER] = 256, [HEAT_DIR] = 512,
+	[HEAT_FILE] = 1024,  [HEAT_EXPORT] = 32,  [HEAT_TAG] = 32};
+/* Places are numbers from 0 up. So they are spread evenly, and none takes another's cell. */
+_Static_assert(EXP_SLOTS <= 32 * WAYS && MDS_TAG_SLOTS <= 32 * WAYS, "a cell for each place");
 
 struct heat {
 	struct cell *he_cell[HEAT_KINDS];
@@ -162,7 +165,8 @@ static struct cell *cell_of(struct mds_thread *th, enum heat_kind kind, uint64_t
 
 	if (!h || !key)
 		return NULL;
-	ce = h->he_cell[kind] + (hash_u64(key) & (sets[kind] - 1)) * WAYS;
+	ce = h->he_cell[kind] +
+	     ((kind < HEAT_EXPORT ? hash_u64(key) : key) & (sets[kind] - 1)) * WAYS;
 	for (unsigned w = 0; w < WAYS; w++, ce++) {
 		if (atomic_load_explicit(&ce->ce_key, memory_order_relaxed) != key)
 			continue;
@@ -368,6 +372,23 @@ static void heat_join(struct heat_row *a, const struct heat_row *b)
 		a->hr_bucket[k] += b->hr_bucket[k];
 }
 
+size_t heat_merge(struct heat_row *rows, size_t n, bool heat)
+{
+	size_t left = 0;
+
+	if (!n)
+		return 0;
+	qsort(rows, n, sizeof(*rows), by_key);
+	for (size_t i = 0; i < n; i++) {
+		if (left && rows[left - 1].hr_key == rows[i].hr_key)
+			heat_join(&rows[left - 1], &rows[i]);
+		else
+			rows[left++] = rows[i];
+	}
+	qsort(rows, left, sizeof(*rows), heat ? by_heat : by_work);
+	return left;
+}
+
 struct heat_row *heat_rows(struct mds *m, enum heat_kind kind, bool heat, size_t *n)
 {
 	size_t cells = sets[kind] * WAYS, have = 0;
@@ -386,14 +407,7 @@ struct heat_row *heat_rows(struct mds *m, enum heat_kind kind, bool heat, size_t
 		free(rows);
 		return NULL;
 	}
-	qsort(rows, have, sizeof(*rows), by_key);
-	for (size_t i = 0; i < have; i++) {
-		if (*n && rows[*n - 1].hr_key == rows[i].hr_key)
-			heat_join(&rows[*n - 1], &rows[i]);
-		else
-			rows[(*n)++] = rows[i];
-	}
-	qsort(rows, *n, sizeof(*rows), heat ? by_heat : by_work);
+	*n = heat_merge(rows, have, heat);
 	return rows;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * heat.h - load statistics for weft top and weft heat (docs/heat.md): rates and latencies for each
- * client, data server, directory and file.
+ * client, data server, directory, file, export and tag.
  *
  * Each thread counts in tables of fixed size that no other thread writes. So there is no lock, and
  * no cache line that two threads write. A table forgets what is not among its busiest. All counts
@@ -19,7 +19,15 @@
 #define HEAT_BUCKETS 22	   /* of latency: up to 1 us, 2 us, 4 us ... 2^20 us, more */
 #define HEAT_UNIT    65536 /* bytes that count as much as one operation */
 
-enum heat_kind { HEAT_CLIENT, HEAT_SERVER, HEAT_DIR, HEAT_FILE, HEAT_KINDS };
+enum heat_kind {
+	HEAT_CLIENT,
+	HEAT_SERVER,
+	HEAT_DIR,
+	HEAT_FILE,
+	HEAT_EXPORT, /* by exp_grant.g_slot */
+	HEAT_TAG,    /* by place of the tag, jobs/tag.h */
+	HEAT_KINDS
+};
 /* What a client reported of its I/O with one data server: sums since it got the layout. */
 struct heat_told {
 	uint64_t ht_ops, ht_bytes, ht_us;
@@ -42,7 +50,7 @@ bool heat_news(struct mds_thread *th, uint64_t clientid, uint64_t ino, uint32_t 
 
 /* Sums over all threads. Any thread. Rates are per second. */
 struct heat_row {
-	uint64_t hr_key;		   /* clientid, number of a data server, or inode number */
+	uint64_t hr_key; /* clientid, number of a data server, inode number, or place */
 	float hr_ops, hr_read, hr_written; /* hr_read and hr_written: bytes */
 	float hr_us;			   /* mean; 0: nothing was measured */
 	float hr_bucket[HEAT_BUCKETS];
@@ -51,6 +59,9 @@ struct heat_row {
 /* Returns *n rows, those with the most operations and bytes first (heat: the hottest first). The
  * caller frees them. NULL: none, or no memory. */
 struct heat_row *heat_rows(struct mds *m, enum heat_kind kind, bool heat, size_t *n);
+/* Makes one row of those with the same key, and sorts as heat_rows does. Returns how many are
+ * left. */
+size_t heat_merge(struct heat_row *rows, size_t n, bool heat);
 /* What was counted for a client since it was last forgotten, without decay: operations, bytes read,
  * bytes written. */
 struct heat_sum {

@@ -59,6 +59,7 @@
  *   'P'   NS_T_PIN           pin (8)                          a pin
  *                            pin (8), inode (8)               a file that it gave a copy
  *   'J'   NS_T_TRASH_JOB     number (8)                       a job about the trash
+ *   'G'   NS_T_TAG           tag (1 to 64), a NUL, client     a client of a compute job
  *
  * One key is the engine's: "\0weft" (kv.h). No other key begins with 0.
  *

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_heat.c - what a COMPOUND does, counted by client, directory and file (mds/jobs/heat.h).
+ * op_heat.c - what a COMPOUND does, counted by client, directory, file, export and tag
+ * (mds/jobs/heat.h, mds/jobs/tag.h).
  */
 #include "mds/nfs4/op_heat.h"
+#include "mds/jobs/tag.h"
 
 /* Operations that are work in a directory: the current file handle before them. */
 static bool names_something(uint32_t opnum)
@@ -29,6 +31,8 @@ static void once(struct compound *c, enum heat_kind kind, uint64_t ino)
 void op_heat_op(struct compound *c)
 {
 	c->heat_from = c->cur;
+	if (c->session)
+		job_tag_of(c->m, c->client);
 	if (c->cur && c->session && names_something(c->opnum) && !exp_is_pseudo(c->exp))
 		once(c, HEAT_DIR, c->cur);
 }
@@ -52,19 +56,36 @@ static void export_add(struct compound *c, unsigned what, uint64_t n)
 
 void op_heat_compound(struct compound *c, uint64_t us)
 {
+	unsigned tag;
+
 	if (!c->session)
 		return;
-	if (c->cur)
+	if (c->cur) {
 		export_add(c, 0, c->at);
+		heat_took(c->th, HEAT_EXPORT, c->exp->g_slot, c->at, us);
+	}
 	heat_took(c->th, HEAT_CLIENT, c->client->cl_id, c->at, us);
+	tag = job_tag_of(c->m, c->client);
+	if (tag) {
+		job_tag_count(c->th, tag, c->at, 0, 0);
+		heat_took(c->th, HEAT_TAG, tag, c->at, us);
+	}
 	if (c->heat_dir)
 		heat_took(c->th, HEAT_DIR, c->heat_dir, 0, us);
 }
 
+/* The tag was looked up when the operation began (op_heat_op). */
 static void data(struct compound *c, uint64_t ino, uint64_t dir, uint64_t read, uint64_t written)
 {
+	unsigned tag = job_tag_seen(c->client);
+
 	export_add(c, 1, read);
 	export_add(c, 2, written);
+	heat_bytes(c->th, HEAT_EXPORT, c->exp->g_slot, read, written);
+	if (tag) {
+		job_tag_count(c->th, tag, 0, read, written);
+		heat_bytes(c->th, HEAT_TAG, tag, read, written);
+	}
 	heat_bytes(c->th, HEAT_CLIENT, c->client->cl_id, read, written);
 	heat_bytes(c->th, HEAT_FILE, ino, read, written);
 	heat_bytes(c->th, HEAT_DIR, dir, read, written);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_heat.h - counts what a COMPOUND does, by client, directory and file (mds/jobs/heat.h).
+ * op_heat.h - counts what a COMPOUND does, by client, directory, file, export and tag.
  */
 #ifndef MDS_NFS4_HEAT_H
 #define MDS_NFS4_HEAT_H

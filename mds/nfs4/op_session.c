@@ -194,6 +194,7 @@ static nfsstat4 session_make(struct compound *c, struct create_session *a, struc
 	}
 	atomic_store(&cl->cl_renewed_ns, st_now_ns(c->m->m_st));
 	st_session_publish(c->m->m_st, s);
+	atomic_store(&cl->cl_tag, 0); /* its address may belong to a tag */
 	return NFS4_OK;
 }
 

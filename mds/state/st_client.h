@@ -81,6 +81,9 @@ struct st_client {
 	_Atomic uint32_t cl_npartials;
 	struct st_unreached *_Atomic cl_unreached; /* array of ST_UNREACHED, or NULL */
 	bool cl_thinned;			   /* CB_RECALL_ANY is under way */
+	/* The place of its tag in the low 8 bits, above them the generation of the tags when it was
+	 * looked up (jobs/tag.c). 0: it was not. Written under st_look_lock or all. */
+	_Atomic uint64_t cl_tag;
 };
 
 /* Clients */

@@ -2,6 +2,7 @@
 /* st_view.c - copies of clients and layouts for the administrator; see st_view.h. */
 #include "base/clock.h"
 #include "mds/state/st_view.h"
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 
@@ -42,6 +43,34 @@ static void add_addr(struct st_client_view *v, const uint8_t addr[16])
 		memcpy(v->cv_addr[v->cv_naddrs++], addr, 16);
 }
 
+void st_addr_text(const uint8_t addr[16], char text[ST_ADDR_TEXT])
+{
+	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
+
+	if (!memcmp(addr, v4, sizeof(v4)))
+		inet_ntop(AF_INET, addr + 12, text, ST_ADDR_TEXT);
+	else
+		inet_ntop(AF_INET6, addr, text, ST_ADDR_TEXT);
+}
+
+/* Linux calls itself "Linux NFSv4.2 node" or "Linux NFSv4.2 uniquifier/node": the name is the
+ * node. */
+const uint8_t *st_owner_name(const uint8_t *owner, uint32_t len, uint32_t *name_len)
+{
+	const uint8_t *end = owner + len, *p = NULL;
+
+	if (len > 12 && !memcmp(owner, "Linux NFSv4.", 12))
+		p = memchr(owner + 12, ' ', len - 12);
+	for (const uint8_t *s = p; s && (s = memchr(s, '/', (size_t)(end - s))) && s + 1 < end; s++)
+		p = s;
+	if (!p || p + 1 >= end) {
+		*name_len = len;
+		return owner;
+	}
+	*name_len = (uint32_t)(end - p - 1);
+	return p + 1;
+}
+
 static void view_sessions(const struct st_client *c, struct st_client_view *v)
 {
 	for (const struct st_session *s = c->cl_sessions; s; s = s->se_next) {
@@ -56,6 +85,17 @@ static void view_sessions(const struct st_client *c, struct st_client_view *v)
 	}
 }
 
+void st_client_names(const struct st_client *c, struct st_client_view *v)
+{
+	memset(v, 0, sizeof(*v));
+	v->cv_owner_len = c->cl_owner_len;
+	if (c->cl_owner_len)
+		memcpy(v->cv_owner, c->cl_owner, c->cl_owner_len);
+	view_sessions(c, v);
+	if (!v->cv_naddrs && c->cl_place)
+		add_addr(v, c->cl_place->pl_addr);
+}
+
 bool st_client_view(struct st *st, uint64_t id, struct st_client_view *v)
 {
 	struct st_client *c;
@@ -64,17 +104,13 @@ bool st_client_view(struct st *st, uint64_t id, struct st_client_view *v)
 	st_all_lock(st);
 	c = st_client_get(st, id);
 	if (c) {
+		st_client_names(c, v);
 		v->cv_id = c->cl_id;
 		v->cv_number = c->cl_number;
-		v->cv_owner_len = c->cl_owner_len;
-		memcpy(v->cv_owner, c->cl_owner, c->cl_owner_len);
 		v->cv_flavor = c->cl_flavor;
 		v->cv_uid = c->cl_uid;
 		if (c->cl_principal)
 			snprintf(v->cv_principal, sizeof(v->cv_principal), "%s", c->cl_principal);
-		view_sessions(c, v);
-		if (!v->cv_naddrs && c->cl_place)
-			add_addr(v, c->cl_place->pl_addr);
 		v->cv_opens = st_client_number(c, ST_N_OPENS);
 		v->cv_locks = st_client_number(c, ST_N_RANGES);
 		v->cv_delegs = st_client_number(c, ST_N_DELEGS);

@@ -27,6 +27,13 @@ int st_client_ids(struct st *st, uint64_t **ids, size_t *n);
 /* False: it is gone. */
 bool st_client_view(struct st *st, uint64_t id, struct st_client_view *v);
 
+/* Looked at: fills in the owner and the addresses alone. */
+void st_client_names(const struct st_client *c, struct st_client_view *v);
+/* Returns the name in a client's owner string: for Linux the host's, else the whole string. */
+const uint8_t *st_owner_name(const uint8_t *owner, uint32_t len, uint32_t *name_len);
+#define ST_ADDR_TEXT 46 /* INET6_ADDRSTRLEN */
+void st_addr_text(const uint8_t addr[16], char text[ST_ADDR_TEXT]);
+
 /* Returns how many clients keep their state though their lease is over (courteous). */
 unsigned st_courteous(struct st *st);
 

@@ -20,6 +20,7 @@
 #include "mds/nfs4/op_state.h"
 #include "mds/jobs/pin.h"
 #include "mds/jobs/repair.h"
+#include "mds/jobs/tag.h"
 #include "mds/jobs/trash.h"
 #include "proto/ctl_chan.h"
 #include "proto/nfs3.h"
@@ -502,6 +503,8 @@ static void fz_start(const char *name, bool joins)
 		fz_bug("pins");
 	if (job_trash_open(&mds, fz_loop, op_orphan_sweep))
 		fz_bug("trash");
+	if (job_tags_open(&mds))
+		fz_bug("tags");
 	if (job_drain_open(&mds))
 		fz_bug("drains");
 	fz_exports();

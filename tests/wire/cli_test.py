@@ -113,8 +113,15 @@ ANSWERS = {
     "/v1/top": {"half_life": 10, "clients": [{"name": name(i), "number": i} | rates(i)
                                              for i in EVERY],
                 "servers": [{"name": name(i), "number": i} | rates(i) for i in EVERY],
+                "tags": [{"name": f"train-{i:060}", "clients": 1000 * i} | rates(i) for i in EVERY],
+                "exports": [{"name": path(i)} | rates(i) for i in EVERY],
                 "directories": [{"inode": i, "path": path(i) if i % 2 else None} | rates(i)
                                 for i in EVERY]},
+    "/v1/tags": {"tags": [{"name": f"train-{i:060}", "made_at": 1700000000, "known": 16384,
+                           "since_at": 1700000000, "operations": i << 40, "read_bytes": i << 50,
+                           "written_bytes": 0,
+                           "clients": [{"client": name(k), "known": k} for k in EVERY]}
+                          for i in EVERY]},
     "/v1/heat": {"half_life": 600, "directories": [{"inode": i, "path": path(i)} | rates(i)
                                                    for i in EVERY],
                  "files": [{"inode": i, "path": path(i)} | rates(i) for i in EVERY]},
@@ -138,7 +145,7 @@ ANSWERS = {
 TABLES = (("ds", "list"), ("client", "list"), ("layout", "list"), ("file", "show", "/f"),
           ("mirror", "status", "/f"), ("mirror", "list", "/f"), ("exports",), ("top", "-n", "1"),
           ("heat",), ("balance", "--dry-run"), ("mirror", "choose", "/f"),
-          ("move", "/f", "--stripes", "44"), ("orders",))
+          ("move", "/f", "--stripes", "44"), ("orders",), ("job", "list", "7"))
 
 
 @contextlib.contextmanager
@@ -245,7 +252,7 @@ def test_every_table_fits_80_columns_with_64_servers():
                     or re.match(r" +\d", line)]
             aligned([lines[at], *body[:SERVERS]], heads_of(lines[at], columns))
             check(len(lines) > at + 2, True, f"{args}: rows")
-        many = {"top": 3, "heat": 2, "mirror": 3 if args[1:2] == ("status",) else 1}
+        many = {"top": 5, "heat": 2, "job": 2, "mirror": 3 if args[1:2] == ("status",) else 1}
         check(found, many.get(args[0], 1), f"{args}: {said[:500]}")
 
 
@@ -580,14 +587,15 @@ def real_every_command_that_looks_prints_json(w):
              "policy set": ["/json", "mirrors=1"], "policy remove": ["/json"],
              "ds weight": ["ds1", "1"], "ds group": ["ds1", "a=b"], "ds undrain": ["ds1"],
              "ds admit": ["ds1"], "ds drain": ["ds2"], "xattr set": ["/json", "a", "b"],
-             "xattr remove": ["/json", "a"], "set": ["mds.repair_rate=64M"], "topo": []}
+             "xattr remove": ["/json", "a"], "set": ["mds.repair_rate=64M"], "topo": [],
+             "job tag": ["j", "node1"]}
     lines = ("events", "find")  # an object a line
     for command, args, _, _ in commands():
         if command in ("help", "fsck", "ds kill", "ds forget", "ds add", "ds key", "key rotate",
                        "client evict", "mirror add", "mirror remove", "jobs wait", "jobs cancel",
                        "token create", "token revoke", "support", "backup", "restore",
                        "trash restore", "trash empty", "cluster init", "cluster join", "pin",
-                       "warm", "unpin"):
+                       "warm", "unpin", "job untag"):
             continue
         if command not in given and args.strip("[]") != args and args:
             args = ""

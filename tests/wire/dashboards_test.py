@@ -19,6 +19,7 @@ import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import one_server  # noqa: E402
 from tap import SRC  # noqa: E402
+from tool import weft  # noqa: E402
 
 WEB = "127.0.0.1:9390"
 SCRAPED = [*CALM, "mds.metrics=127.0.0.1:9300", "ds.metrics=127.0.0.1:9301"]
@@ -122,6 +123,7 @@ def test_each_query_of_a_dashboard_returns_series_and_each_rule_is_evaluated(_):
         with prometheus(w), clients():
             eventually(all_up, 60, "Prometheus scrapes the three daemons")
             c = client()
+            weft(w, "job", "tag", "drawn", "127.0.0.1")
             every_query_has_series(c, c.root())
             rules = [r for g in ask("rules")["groups"] for r in g["rules"]]
             check(len(rules) > 10 and {r["health"] for r in rules} == {"ok"}, True, rules)

@@ -163,6 +163,7 @@ SPARSE = {f"weft_mds_ds_{n}" for n in (
     "oldest_order_seconds", "read_bytes_total", "written_bytes_total", "operations_total")} | {
     "weft_mds_client_operations_total", "weft_mds_client_bytes_total",
     "weft_mds_export_operations_total", "weft_mds_export_bytes_total",
+    "weft_mds_tag_operations_total", "weft_mds_tag_bytes_total",
     "weft_mds_scrub_end_timestamp_seconds", "weft_mds_scrub_findings", "weft_mds_scrub_stopped",
     "weft_mds_certificate_end_timestamp_seconds", "weft_ds_certificate_end_timestamp_seconds"}
 SUFFIXES = {"counter": ["_total"], "gauge": [""], "histogram": ["_bucket", "_count", "_sum"]}
