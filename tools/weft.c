@@ -329,8 +329,8 @@ const struct command weft_commands[] = {
 	 "of PATH ends one whose path is gone",
 	 "weft unpin /datasets/images", GROUP_FILES, {pin_columns}},
 	{"jobs", "list", 0, 1, true, cmd_jobs, jobs_options, "[PATH]",
-	 "list what runs or waits (repairs, moves, drains, scrubs...), with its progress, and what "
-	 "ended lately; of a file, or of one kind",
+	 "list what the server does in the background (repairs, moves, drains, scrubs...), with "
+	 "its progress, and what ended lately; of a file, or of one kind. Compute jobs are \"job\"",
 	 "weft jobs list --kind repair", GROUP_FILES, {jobs_columns, jobs_ended_columns}},
 	{"jobs", "wait", 1, ANY, false, cmd_jobs_wait, NULL, "ID...",
 	 "wait until these jobs are over; exit status 1 if one failed or was cancelled",
@@ -397,8 +397,9 @@ const struct command weft_commands[] = {
 	 "remove an extended attribute",
 	 "weft xattr remove /vital user.team", 0, {NULL}},
 	{"top", NULL, 0, 1, true, cmd_top, top_options, "[PATH]",
-	 "show the busiest compute jobs (\"job tag\"), clients, data servers, exports and "
-	 "directories, live. With PATH: each directory in it, with all that is below",
+	 "show who and what is busiest now, live: compute jobs (\"job tag\"), clients, data "
+	 "servers, exports and directories. With PATH: each directory in it, with all that is "
+	 "below",
 	 "weft top --by job", GROUP_CLUSTER,
 	 {top_tag_columns, top_client_columns, top_server_columns, top_export_columns,
 	  top_directory_columns}},

@@ -36,7 +36,7 @@ struct cell {
 
 /* What a client last reported for one layout and data server. */
 struct told {
-	uint64_t td_key;
+	uint64_t td_key, td_ms; /* td_ms: when, of the loop's clock */
 	struct heat_told td_read, td_write;
 };
 
@@ -188,6 +188,14 @@ static struct cell *cell_of(struct mds_thread *th, enum heat_kind kind, uint64_t
 	return coolest;
 }
 
+/* What is left of a count now, if it came evenly over a time that ends now. */
+static float left_of(uint64_t over_ms, unsigned half_life_s)
+{
+	float x = (float)over_ms / 1e3f * (float)M_LN2 / (float)half_life_s;
+
+	return x > 1e-3f ? (1 - expf(-x)) / x : 1;
+}
+
 static void heat_add(struct cell *ce, unsigned f, float v)
 {
 	set(ce, f, get(ce, f) + v);
@@ -230,30 +238,32 @@ void heat_took(struct mds_thread *th, enum heat_kind kind, uint64_t key, unsigne
 }
 
 void heat_bytes(struct mds_thread *th, enum heat_kind kind, uint64_t key, uint64_t read,
-		uint64_t written)
+		uint64_t written, uint64_t over_ms)
 {
 	struct cell *ce = cell_of(th, kind, key);
+	float left = left_of(over_ms, HEAT_FAST_S);
 
 	if (!ce)
 		return;
 	sums_add(th, kind, ce, 0, read, written);
-	heat_add(ce, F_READ, (float)read);
-	heat_add(ce, F_WRITTEN, (float)written);
-	heat_add(ce, F_HEAT, (float)(read + written) / HEAT_UNIT);
+	heat_add(ce, F_READ, (float)read * left);
+	heat_add(ce, F_WRITTEN, (float)written * left);
+	heat_add(ce, F_HEAT, (float)(read + written) / HEAT_UNIT * left_of(over_ms, HEAT_SLOW_S));
 }
 
 void heat_reported(struct mds_thread *th, uint32_t ds, const struct heat_told *read,
-		   const struct heat_told *write)
+		   const struct heat_told *write, uint64_t over_ms)
 {
+	float left = left_of(over_ms, HEAT_FAST_S);
 	struct cell *ce;
 
-	heat_bytes(th, HEAT_SERVER, ds, read->ht_bytes, write->ht_bytes);
+	heat_bytes(th, HEAT_SERVER, ds, read->ht_bytes, write->ht_bytes, over_ms);
 	ce = cell_of(th, HEAT_SERVER, ds);
 	if (!ce)
 		return;
-	heat_add(ce, F_OPS, (float)(read->ht_ops + write->ht_ops));
-	heat_add(ce, F_US, (float)(read->ht_us + write->ht_us));
-	heat_add(ce, F_TIMED, (float)(read->ht_ops + write->ht_ops));
+	heat_add(ce, F_OPS, (float)(read->ht_ops + write->ht_ops) * left);
+	heat_add(ce, F_US, (float)(read->ht_us + write->ht_us) * left);
+	heat_add(ce, F_TIMED, (float)(read->ht_ops + write->ht_ops) * left);
 }
 
 static uint64_t at_most(uint64_t v, uint64_t most)
@@ -277,19 +287,23 @@ static struct heat_told since(struct heat_told *last, const struct heat_told *no
 }
 
 bool heat_news(struct mds_thread *th, uint64_t clientid, uint64_t ino, uint32_t ds,
-	       struct heat_told *read, struct heat_told *write, bool last)
+	       struct heat_told *read, struct heat_told *write, uint64_t *over_ms, bool last)
 {
-	uint64_t key = hash_u64(clientid) ^ hash_u64(ino) * 3 ^ hash_u64(ds) * 5;
+	uint64_t key = hash_u64(clientid) ^ hash_u64(ino) * 3 ^ hash_u64(ds) * 5,
+		 now = loop_now_ns(th->mt_loop) / 1000000;
 	struct heat *h = heat_of(th);
 	struct told *td = h ? &h->he_told[key & (TOLDS - 1)] : NULL;
 
 	if (!td)
 		return false;
 	if (td->td_key && td->td_key != key) {
-		*td = (struct told){key, *read, *write};
+		*td = (struct told){key, now, *read, *write};
 		*read = *write = (struct heat_told){0};
 	} else {
+		if (td->td_key && (!*over_ms || *over_ms > now - td->td_ms))
+			*over_ms = now - td->td_ms;
 		td->td_key = key;
+		td->td_ms = now;
 		*read = since(&td->td_read, read);
 		*write = since(&td->td_write, write);
 	}

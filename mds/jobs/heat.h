@@ -34,19 +34,21 @@ struct heat_told {
 };
 
 /* On the thread's loop. heat_work counts operations. heat_took counts a request that did ops
- * operations in us microseconds. heat_bytes counts bytes that were read and written. */
+ * operations in us microseconds. heat_bytes counts bytes that were read and written in the last
+ * over_ms milliseconds, evenly as far as is known; 0: now. */
 void heat_work(struct mds_thread *th, enum heat_kind kind, uint64_t key, unsigned ops);
 void heat_took(struct mds_thread *th, enum heat_kind kind, uint64_t key, unsigned ops, uint64_t us);
 void heat_bytes(struct mds_thread *th, enum heat_kind kind, uint64_t key, uint64_t read,
-		uint64_t written);
+		uint64_t written, uint64_t over_ms);
 /* Counts what a client reports of its I/O with a data server. */
 void heat_reported(struct mds_thread *th, uint32_t ds, const struct heat_told *read,
-		   const struct heat_told *write);
+		   const struct heat_told *write, uint64_t over_ms);
 /* Reduces the sums to what is new since the client's last report of this file and server. If the
- * last sums were forgotten, nothing counts as new. last: the client returns the layout. False: no
- * memory. */
+ * last sums were forgotten, nothing counts as new. *over_ms: for how long the client has had the
+ * layout, or 0; becomes the time in which the new happened, as far as is known. last: the client
+ * returns the layout. False: no memory. */
 bool heat_news(struct mds_thread *th, uint64_t clientid, uint64_t ino, uint32_t ds,
-	       struct heat_told *read, struct heat_told *write, bool last);
+	       struct heat_told *read, struct heat_told *write, uint64_t *over_ms, bool last);
 
 /* Sums over all threads. Any thread. Rates are per second. */
 struct heat_row {

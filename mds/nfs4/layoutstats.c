@@ -40,8 +40,9 @@ static struct io_latency get_latency(struct xdr_in *x)
 	return il;
 }
 
-/* ff_layoutupdate4 (section 9.2.2). Returns what it says of reads. */
-static struct io_latency get_update(struct xdr_in *x, struct io_latency *written)
+/* ff_layoutupdate4 (section 9.2.2). Returns what it says of reads. held_us: for how long the client
+ * had the layout. */
+static struct io_latency get_update(struct xdr_in *x, struct io_latency *written, uint64_t *held_us)
 {
 	struct io_latency read;
 	uint32_t len;
@@ -51,14 +52,14 @@ static struct io_latency get_update(struct xdr_in *x, struct io_latency *written
 	xdr_get_opaque(x, NFS4_FHSIZE, &len); /* fh */
 	read = get_latency(x);
 	*written = get_latency(x);
-	get_us(x); /* duration */
+	*held_us = get_us(x);
 	xdr_get_bool(x);
 	return read;
 }
 
 /* last: the report came with the return of the layout. */
 static void layoutstats_note(struct compound *c, const uint8_t dev[16], const struct io_latency *il,
-			     const struct io_latency *written, bool last)
+			     const struct io_latency *written, uint64_t held_us, bool last)
 {
 	const struct heat_told r = {il->il_ops, il->il_bytes, il->il_us},
 			       w = {written->il_ops, written->il_bytes, written->il_us};
@@ -69,7 +70,7 @@ static void layoutstats_note(struct compound *c, const uint8_t dev[16], const st
 	if (!ds)
 		return;
 	if (c->cur)
-		op_heat_told(c, ds, &r, &w, last);
+		op_heat_told(c, ds, &r, &w, held_us / 1000, last);
 	n = more > n ? more : n;
 	if (!n || !il->il_us)
 		return;
@@ -82,6 +83,7 @@ void op_get_iostats(struct compound *c, struct xdr_in *x, bool counts)
 {
 	const uint8_t *dev;
 	struct io_latency il, written;
+	uint64_t held_us;
 
 	xdr_get_u64(x); /* offset, length, stateid */
 	xdr_get_u64(x);
@@ -89,9 +91,9 @@ void op_get_iostats(struct compound *c, struct xdr_in *x, bool counts)
 	for (int k = 0; k < 4; k++)
 		xdr_get_u64(x); /* read and write: counts and bytes */
 	dev = xdr_get_fixed(x, 16);
-	il = get_update(x, &written);
+	il = get_update(x, &written, &held_us);
 	if (!x->bad && counts)
-		layoutstats_note(c, dev, &il, &written, true);
+		layoutstats_note(c, dev, &il, &written, held_us, true);
 }
 
 nfsstat4 op_layoutstats(struct compound *c)
@@ -101,6 +103,7 @@ nfsstat4 op_layoutstats(struct compound *c)
 	const uint8_t *dev, *data;
 	struct xdr_in body;
 	uint32_t type, len;
+	uint64_t held_us;
 
 	xdr_get_u64(c->in);
 	xdr_get_u64(c->in);
@@ -117,9 +120,9 @@ nfsstat4 op_layoutstats(struct compound *c)
 	if (type != LAYOUT4_FLEX_FILES)
 		return NFS4_OK;
 	xdr_in_init(&body, data, len);
-	il = get_update(&body, &written);
+	il = get_update(&body, &written, &held_us);
 	if (body.bad)
 		return NFS4ERR_BADXDR;
-	layoutstats_note(c, dev, &il, &written, false);
+	layoutstats_note(c, dev, &il, &written, held_us, false);
 	return NFS4_OK;
 }

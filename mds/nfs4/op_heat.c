@@ -75,36 +75,37 @@ void op_heat_compound(struct compound *c, uint64_t us)
 }
 
 /* The tag was looked up when the operation began (op_heat_op). */
-static void data(struct compound *c, uint64_t ino, uint64_t dir, uint64_t read, uint64_t written)
+static void data(struct compound *c, const struct ns_inode *i, uint64_t read, uint64_t written,
+		 uint64_t over_ms)
 {
 	unsigned tag = job_tag_seen(c->client);
 
 	export_add(c, 1, read);
 	export_add(c, 2, written);
-	heat_bytes(c->th, HEAT_EXPORT, c->exp->g_slot, read, written);
+	heat_bytes(c->th, HEAT_EXPORT, c->exp->g_slot, read, written, over_ms);
 	if (tag) {
 		job_tag_count(c->th, tag, 0, read, written);
-		heat_bytes(c->th, HEAT_TAG, tag, read, written);
+		heat_bytes(c->th, HEAT_TAG, tag, read, written, over_ms);
 	}
-	heat_bytes(c->th, HEAT_CLIENT, c->client->cl_id, read, written);
-	heat_bytes(c->th, HEAT_FILE, ino, read, written);
-	heat_bytes(c->th, HEAT_DIR, dir, read, written);
+	heat_bytes(c->th, HEAT_CLIENT, c->client->cl_id, read, written, over_ms);
+	heat_bytes(c->th, HEAT_FILE, i->i_ino, read, written, over_ms);
+	heat_bytes(c->th, HEAT_DIR, i->i_parent, read, written, over_ms);
 }
 
 void op_heat_io(struct compound *c, const struct ns_inode *i, uint64_t bytes, bool write)
 {
-	data(c, i->i_ino, i->i_parent, write ? 0 : bytes, write ? bytes : 0);
+	data(c, i, write ? 0 : bytes, write ? bytes : 0, 0);
 }
 
 void op_heat_told(struct compound *c, uint32_t ds, const struct heat_told *read,
-		  const struct heat_told *write, bool last)
+		  const struct heat_told *write, uint64_t held_ms, bool last)
 {
 	struct heat_told r = *read, w = *write;
 	struct ns_inode i;
 
 	if (ns_get(c->m->m_ns, op_txn(c), c->cur, &i) ||
-	    !heat_news(c->th, c->client->cl_id, c->cur, ds, &r, &w, last))
+	    !heat_news(c->th, c->client->cl_id, c->cur, ds, &r, &w, &held_ms, last))
 		return;
-	data(c, i.i_ino, i.i_parent, r.ht_bytes, w.ht_bytes);
-	heat_reported(c->th, ds, &r, &w);
+	data(c, &i, r.ht_bytes, w.ht_bytes, held_ms);
+	heat_reported(c->th, ds, &r, &w, held_ms);
 }

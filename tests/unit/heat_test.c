@@ -83,13 +83,63 @@ START_TEST(latencies_have_means_and_percentiles)
 }
 END_TEST
 
+/* Each place of an export and of a tag has a cell that no other takes. */
+START_TEST(places_are_never_forgotten)
+{
+	static const struct {
+		enum heat_kind kind;
+		unsigned n;
+	} of[] = {{HEAT_EXPORT, EXP_SLOTS}, {HEAT_TAG, MDS_TAG_SLOTS}};
+
+	for (unsigned k = 0; k < 2; k++) {
+		struct heat_row *rows;
+		size_t n;
+
+		for (unsigned i = 0; i < of[k].n; i++)
+			heat_work(&th, of[k].kind, i, 1 + i);
+		rows = heat_rows(&mds, of[k].kind, false, &n);
+		ck_assert_uint_eq(n, of[k].n - 1); /* 0 is none */
+		ck_assert_uint_eq(rows[0].hr_key, of[k].n - 1);
+		/* All are of one of two keys now. */
+		for (size_t i = 0; i < n; i++)
+			rows[i].hr_key = 1 + rows[i].hr_key % 2;
+		ck_assert_uint_eq(heat_merge(rows, n, false), 2);
+		ck_assert(rows[0].hr_ops + rows[1].hr_ops >
+			  (of[k].n * (of[k].n + 1) / 2.0f - 1) * 0.6931f / 5 * 0.9f);
+		free(rows);
+	}
+}
+END_TEST
+
+/* A report of a minute shows as the rate that there was, not as a burst. */
+START_TEST(a_late_report_is_spread_over_its_time)
+{
+	enum { RATE = 1000000 };
+	struct heat_row *rows;
+	size_t n;
+
+	heat_bytes(&th, HEAT_DIR, 5, 60ull * RATE, 0, 60000);
+	heat_bytes(&th, HEAT_DIR, 6, 0, RATE, 0);
+	rows = heat_rows(&mds, HEAT_DIR, false, &n);
+	ck_assert_uint_eq(n, 2);
+	ck_assert_uint_eq(rows[0].hr_key, 5);
+	ck_assert(rows[0].hr_read > RATE * 0.95f && rows[0].hr_read < RATE * 1.05f);
+	ck_assert(rows[1].hr_written > RATE * 0.6931f / 5 * 0.95f);
+	/* Of a minute almost all is left of heat. */
+	ck_assert(rows[0].hr_heat > 60.0f * RATE / HEAT_UNIT * 0.95f);
+	free(rows);
+}
+END_TEST
+
+static uint64_t over_ms;
+
 /* Bytes that are new of what is told. */
 static uint64_t told(uint64_t ino, uint64_t bytes, bool last)
 {
 	struct heat_told r = {1, bytes, 1}, w = {0};
 
 	c.cur = ino;
-	ck_assert(heat_news(c.th, c.client->cl_id, c.cur, 1, &r, &w, last));
+	ck_assert(heat_news(c.th, c.client->cl_id, c.cur, 1, &r, &w, &over_ms, last));
 	ck_assert_uint_eq(w.ht_bytes, 0);
 	return r.ht_bytes;
 }
@@ -101,8 +151,12 @@ START_TEST(what_was_told_counts_once)
 	uint64_t first = 0, again = 0;
 
 	c.client = &client;
+	over_ms = 30000; /* the layout's age; then the time since the last report */
 	ck_assert_uint_eq(told(5, 1000, false), 1000);
+	ck_assert_uint_eq(over_ms, 30000);
+	over_ms = 90000000;
 	ck_assert_uint_eq(told(5, 1000, false), 0);
+	ck_assert_uint_lt(over_ms, 60000);
 	ck_assert_uint_eq(told(5, 1500, true), 500);
 	ck_assert_uint_eq(told(5, 300, false), 300); /* another layout */
 	/* Far more than are remembered, and none comes back: whose sums were forgotten is not
@@ -131,6 +185,8 @@ int main(void)
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, the_hottest_are_known_among_very_many);
 	tcase_add_test(t, latencies_have_means_and_percentiles);
+	tcase_add_test(t, places_are_never_forgotten);
+	tcase_add_test(t, a_late_report_is_spread_over_its_time);
 	tcase_add_test(t, what_was_told_counts_once);
 	suite_add_tcase(s, t);
 	return unit_run(s);
