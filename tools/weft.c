@@ -412,7 +412,7 @@ const struct command weft_commands[] = {
 	 "would move",
 	 "weft advise", GROUP_CLUSTER, {NULL}},
 	{"balance", NULL, 0, 0, false, cmd_balance, balance_options, "",
-	 "move files until each data server is within --spread percent of its share; --stop: "
+	 "move files until each data server is near its share: within --spread percent; --stop: "
 	 "move no more",
 	 "weft balance --dry-run", GROUP_SERVERS, {balance_columns}},
 	{"events", NULL, 0, 0, false, cmd_events, events_options, "",
