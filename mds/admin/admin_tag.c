@@ -262,7 +262,7 @@ static bool client_text(struct admin *a, struct called *ca, struct http_reply *r
 	}
 	if (!ca->ca_number && !strstr(given, "\\x")) {
 		if (*given && strlen(given) <= TAG_CLIENT_MAX &&
-		    admin_plain(given, strlen(given), "")) {
+		    shown_as((const uint8_t *)given, (uint32_t)strlen(given), given)) {
 			snprintf(ca->ca_text, sizeof(ca->ca_text), "%s", given);
 			return true;
 		}
@@ -292,6 +292,17 @@ struct naming {
 	/* a client that another tag names, too */
 	char na_other[TAG_NAME_MAX + 1], na_mine[TAG_CLIENT_MAX + 1], na_theirs[TAG_CLIENT_MAX + 1];
 };
+
+/* A text as people may see it: clients choose their owners. */
+static const char *shown_text(const char *text, char out[4 * TAG_CLIENT_MAX + 1])
+{
+	json_t *s = admin_text(text, strlen(text));
+
+	snprintf(out, 4 * TAG_CLIENT_MAX + 1, "%s", s ? json_string_value(s) : "?");
+	json_decref(s);
+	return out;
+}
+#define shown(text) shown_text(text, (char[4 * TAG_CLIENT_MAX + 1]){0})
 
 static int by_string(const void *a, const void *b)
 {
@@ -328,7 +339,7 @@ static bool naming_read(struct naming *na, const char *body, struct http_reply *
 	bool fine = copy;
 
 	for (const char *p = body; *p; p++)
-		room += *p == '\n';
+		room += *p == '\n' || *p == '\r';
 	na->na_text = copy ? calloc(room, sizeof(char *)) : NULL;
 	fine = na->na_text;
 	for (char *line = fine ? strtok_r(copy, "\r\n", &save) : NULL; line && fine;
@@ -358,7 +369,7 @@ static void naming_audit(const struct naming *na, const struct http_req *rq)
 
 	for (i = 0; i < na->na_n; i++) {
 		int n = snprintf(what + at, sizeof(what) - at, "%s %s", i ? "," : "",
-				 na->na_text[i]);
+				 shown(na->na_text[i]));
 
 		if (n < 0 || at + (size_t)n + 32 > sizeof(what)) {
 			snprintf(what + at, sizeof(what) - at, " and %zu more", na->na_n - i);
@@ -382,7 +393,7 @@ static void naming_error(const struct naming *na, int err, size_t bad, struct ht
 		admin_reply_error(rp, 409,
 				  "%s: the compute job %s names it already; a client is in "
 				  "one compute job",
-				  text, other);
+				  shown(text), other);
 	} else if (err == -ENOSPC) {
 		admin_reply_error(rp, 409, "there are %u compute jobs, and no more can be named",
 				  TAGS_MOST);
@@ -412,12 +423,12 @@ void admin_put_tag(void *arg, const struct http_req *rq, struct http_reply *rp)
 			admin_reply_error(rp, 409,
 					  "%s: the compute job %s names this client already, as "
 					  "%s; a client is in one compute job",
-					  na.na_mine, na.na_other, na.na_theirs);
+					  shown(na.na_mine), na.na_other, shown(na.na_theirs));
 		} else if (err == -EBUSY) {
 			admin_reply_error(rp, 409,
 					  "%s: the compute job %s names it already; a client is in "
 					  "one compute job",
-					  na.na_mine, na.na_other);
+					  shown(na.na_mine), na.na_other);
 		} else if (err) {
 			naming_error(&na, err, bad, rp);
 		} else {

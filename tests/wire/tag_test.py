@@ -145,6 +145,12 @@ def test_how_a_client_is_named(w):
                            ("n" * 256, 400, "expected"), ("a\tb", 400, "a client's name")):
         got = api(w, "PUT", "/v1/tags?name=named", want, "fine\n" + bad if bad else "\n\n")
         check(why in got["error"], True, got)
+    got = api(w, "PUT", "/v1/tags?name=lines", body="a\rb\r\nc\rd\r" + "e\r" * 200)["tags"][0]
+    check(sorted(names(got)), ["a", "b", "c", "d", "e"])
+    untag(w, "lines")
+    for body in (b"\xff\xfe", b"a\x1b[1mb", b"\xc2\x9b31m"):
+        check("a client's name" in api(w, "PUT", "/v1/tags?name=named", 400, body)["error"], True)
+    check("%ff" not in api(w, "DELETE", "/v1/tags?name=named&client=%ff%1b", 400)["error"], True)
     for bad in ("", "a%20b", "a/b", "n" * 65, "%c3%a4"):
         for method in ("GET", "PUT", "DELETE"):
             got = api(w, method, f"/v1/tags?name={bad}", 400, "node1")
@@ -171,6 +177,11 @@ def test_a_client_is_in_one_job(w):
     check(sorted(tags(w)), ["one"], "nothing of a refused request counts")
     # Two jobs named it before it came: the owner is looked for first, then the name, then the
     # address.
+    client(owner=b"evil\x1b[2J", source=("127.0.0.9", 0))
+    tag(w, "one", "127.0.0.9")
+    said = tag(w, "two", "evil\\x1b[2J", want=409)
+    check("\x1b" not in said and "evil\\x1b[2J: the compute job one names" in said, True, said)
+    weft(w, "job", "untag", "one", "127.0.0.9")
     check("one names it" in weft(w, "job", "tag", "two", "both", rc=1), True)
     tag(w, "two", "127.0.0.7")
     c = node("later", source=("127.0.0.7", 0))
