@@ -406,10 +406,52 @@ static void commits_go_to(unsigned s)
 	}
 }
 
+/* filled, restripe_fail: a server of a new object does not answer. Clients wait for a frozen file,
+ * so the job does not: it thaws the file and begins again. */
+static bool freeze_fails(void)
+{
+	bool frozen = w.phase == P_FROZEN || w.phase == P_KEPT || w.phase == P_LAST;
+
+	if (setup->notes != AT_SOURCE || !frozen || !w.frozen || w.server[T].up)
+		return false;
+	if (fault == WAITS_THAWED)
+		w.frozen = 0;
+	else
+		starts_again();
+	return true;
+}
+
+/* restripe_cancel_run: the row is gone, and the deletion of the new objects is ordered. */
+static bool is_cancelled(void)
+{
+	if (setup->notes != AT_SOURCE || w.cancelled || w.phase == P_DONE ||
+	    w.cancels >= setup->cancels)
+		return false;
+	w.cancels++;
+	w.cancelled = 1;
+	memset(w.server[T].cache, EMPTY, BLOCKS_MAX);
+	memset(w.server[T].disk, EMPTY, BLOCKS_MAX);
+	return true;
+}
+
+/* restripe_load: the job sees it. Asked for once more, the file gets new objects of other names, so
+ * what is under way to the earlier ones counts no more. */
+static bool cancel_seen(void)
+{
+	if (!w.cancelled)
+		return false;
+	starts_again();
+	w.cancelled = w.fetched = w.fetched_block = w.fetched_value = w.ghost = 0;
+	memset(w.server[T].cache, EMPTY, BLOCKS_MAX);
+	memset(w.server[T].disk, EMPTY, BLOCKS_MAX);
+	return true;
+}
+
 /* restripe_commit_run */
 static bool restripe_committed(void)
 {
-	if (setup->notes != AT_SOURCE || w.phase != P_COMMIT)
+	if (setup->notes != AT_SOURCE || w.phase != P_COMMIT ||
+	    (w.cancelled && fault != CANCEL_UNSEEN))
 		return false;
 	if (!source_stands()) {
 		starts_again();
@@ -444,39 +486,19 @@ static bool ghost_writes(void)
 
 /* ---- all orders ---- */
 
-static bool (*const job_event[])(void) = {freeze_begins,
-					  freeze_done,
-					  t1,
-					  begin_done,
-					  repair_fails,
-					  session_looked,
-					  pull_fetched,
-					  window_locked,
-					  window_over,
-					  end_done,
-					  t2,
-					  source_lost,
-					  watch_begins,
-					  fill_fetched,
-					  fill_written,
-					  taken,
-					  old_kept,
-					  fill_ended,
-					  restripe_committed,
-					  ghost_writes,
-					  old_write_ends,
-					  size_begins,
-					  client_dies,
-					  is_judged,
-					  is_resolved,
-					  mds_crashes};
+static bool (*const job_event[])(void) = {
+	freeze_begins,	    freeze_done,   t1,		 begin_done,  repair_fails, session_looked,
+	pull_fetched,	    window_locked, window_over,	 end_done,    t2,	    source_lost,
+	watch_begins,	    fill_fetched,  fill_written, taken,	      old_kept,	    fill_ended,
+	restripe_committed, freeze_fails,  is_cancelled, cancel_seen, ghost_writes, old_write_ends,
+	size_begins,	    client_dies,   is_judged,	 is_resolved, mds_crashes};
 static const char *const job_name[] = {
-	"freeze",	"frozen",      "T1",	      "BEGIN",	     "the repair fails",
-	"session",	"fetch",       "lock",	      "window",	     "END",
-	"T2",		"source lost", "WATCH",	      "fill: fetch", "fill: write",
-	"TAKE",		"COMMIT",      "fill: end",   "the new map", "a late one",
-	"an old write", "SETATTR",     "client dies", "judge",	     "resolve",
-	"MDS crash"};
+	"freeze",      "frozen",      "T1",	    "BEGIN",	    "the repair fails",
+	"session",     "fetch",	      "lock",	    "window",	    "END",
+	"T2",	       "source lost", "WATCH",	    "fill: fetch",  "fill: write",
+	"TAKE",	       "COMMIT",      "fill: end",  "the new map",  "thaw",
+	"cancel",      "asked again", "a late one", "an old write", "SETATTR",
+	"client dies", "judge",	      "resolve",    "MDS crash"};
 static bool (*const server_event[])(unsigned s) = {fence_confirmed, server_crashes, server_restarts,
 						   order_runs, is_silent};
 static const char *const server_name[] = {"fenced", "crash", "restart", "order", "silent"};
@@ -646,6 +668,7 @@ enum {
 	RESTRIPE_THROUGH,
 	RESTRIPE_TWO,
 	RESTRIPE_SIZE,
+	RESTRIPE_CANCEL,
 	SINGLE_IN_PLACE,
 	SINGLE_MIRROR,
 	NFS3_TARGET,
@@ -769,6 +792,14 @@ static const struct setup tried[TRIED] = {
 			   .more = 3,
 			   .freezes = 2,
 			   .cuts = true},
+	[RESTRIPE_CANCEL] = {.name = "restripe, cancelled and asked for again",
+			     .notes = AT_SOURCE,
+			     .place = REPLACES,
+			     .clients = 1,
+			     .writes = 2,
+			     .more = 3,
+			     .freezes = 2,
+			     .cancels = 1},
 	[SINGLE_IN_PLACE] = {.name = "repair in place, with notes at the source",
 			     .notes = AT_SOURCE,
 			     .place = IN_PLACE,
@@ -852,6 +883,8 @@ static const uint8_t found_in[FAULTS] = {
 	[NOT_KEPT] = RESTRIPE_THROUGH,
 	[TARGET_NOT_FENCED] = SINGLE_IN_PLACE,
 	[CHANGE_NOT_NOTED] = RESTRIPE_SIZE,
+	[CANCEL_UNSEEN] = RESTRIPE_CANCEL,
+	[WAITS_THAWED] = RESTRIPE_TARGET,
 	[VERIFIER_IGNORED] = NFS3_TARGET,
 	[LAYOUTS_MEANWHILE] = NFS3_DISK,
 	[LATE_WINDOW] = NFS3_MDS,

@@ -2,7 +2,7 @@
 /*
  * copy_world.h - for copy_model_test.c: a file of few blocks, the data servers of its copies, and
  * clients that write it while a job copies it. Each event names the function of the tree that it
- * stands for. The notes of the data servers are those of ds/store/notes.c. What becomes of the
+ * stands for. The notes of the data servers are those of base/extents.c. What becomes of the
  * copies in the file's map is decided by mds/layout/layout_map.c.
  *
  * A block has the number of the write that it is from. A write goes to each server that its layout
@@ -49,6 +49,7 @@ struct setup {
 	bool through_mds; /* clients write through the metadata server */
 	/* more: writes in the long run */
 	uint8_t clients, writes, more, deaths, freezes, disk_errors, mds_crashes, crashes[SERVERS];
+	uint8_t cancels; /* how often the job is cancelled, and asked for again */
 };
 
 enum fault {
@@ -82,6 +83,8 @@ enum fault {
 	NOT_KEPT,	   /* no COMMIT before the source goes */
 	TARGET_NOT_FENCED, /* in place: an old write reaches the target after it was filled */
 	CHANGE_NOT_NOTED,  /* orders are not noted */
+	CANCEL_UNSEEN,	   /* the map changes to objects whose deletion was ordered */
+	WAITS_THAWED, /* a job that waits for a server thaws the file, and goes on after that */
 	/* notes in the metadata server */
 	VERIFIER_IGNORED,  /* the target restarted, and nothing begins again */
 	LAYOUTS_MEANWHILE, /* clients write the target, and no note is made of it */
@@ -135,6 +138,7 @@ struct world {
 	uint8_t old_boot, lost, dead, contended;
 	uint8_t layout[CLIENTS], named[CLIENTS]; /* the epoch, or 0 */
 	uint8_t crashes[SERVERS], mds_crashes, deaths, freezes, disk_errors;
+	uint8_t cancels, cancelled; /* cancelled: the row is gone, and the job may not know */
 };
 static struct world w;
 static const char *wrong;
@@ -148,7 +152,7 @@ static bool must(bool ok, const char *what)
 
 /* ---- the real parts ---- */
 
-/* ds/store/notes.c, with a block as a byte. */
+/* base/extents.c, with a block as a byte. */
 static struct extents notes_of(uint8_t mask)
 {
 	struct extents ns = {0};
