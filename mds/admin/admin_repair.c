@@ -46,25 +46,20 @@ static json_t *path_of(struct listing *l, uint64_t ino)
 
 static void add_running(struct listing *l, const struct job_repair_view *v)
 {
-	static const char *const step[] = {[OP_REPAIR_RECALL] = "recall",
-					   [OP_REPAIR_BEGIN] = "begin",
-					   [OP_REPAIR_COPY] = "copy",
-					   [OP_REPAIR_END] = "end",
-					   [OP_REPAIR_SWITCH] = "switch"};
-	uint64_t moved = v->rv_done - v->rv_began;
-	double rate = v->rv_ms ? (double)moved * 1000 / (double)v->rv_ms : 0;
-	bool known = v->rv_step == OP_REPAIR_COPY && v->rv_size && rate > 0;
+	const struct job_progress *p = &v->rv_progress;
+	double rate = job_progress_rate(p);
+	bool known = p->wp_step == JOB_STEP_COPY && p->wp_size && rate > 0;
 	double left =
-		known && v->rv_size > v->rv_done ? (double)(v->rv_size - v->rv_done) / rate : 0;
+		known && p->wp_size > p->wp_done ? (double)(p->wp_size - p->wp_done) / rate : 0;
 
 	json_array_append_new(
 		l->l_running,
 		json_pack("{s:I, s:o, s:i, s:o, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:o}", "inode",
-			  (json_int_t)v->rv_ino, "path", path_of(l, v->rv_ino), "object",
+			  (json_int_t)p->wp_ino, "path", path_of(l, p->wp_ino), "object",
 			  (int)v->rv_object, "ds", server(l->l_m, v->rv_to), "from",
-			  server(l->l_m, v->rv_from), "step", step[v->rv_step], "done",
-			  (json_int_t)v->rv_done, "size", (json_int_t)v->rv_size, "written",
-			  (json_int_t)v->rv_copied, "equal", (json_int_t)v->rv_same, "rate",
+			  server(l->l_m, v->rv_from), "step", job_step_name(p->wp_step), "done",
+			  (json_int_t)p->wp_done, "size", (json_int_t)p->wp_size, "written",
+			  (json_int_t)p->wp_copied, "equal", (json_int_t)v->rv_same, "rate",
 			  (json_int_t)rate, "left_s",
 			  known ? json_integer((json_int_t)(left + 0.5)) : json_null()));
 }
@@ -89,7 +84,7 @@ static void add_waiting(struct listing *l, uint64_t ino, const struct lo_repair 
 static bool runs(const struct listing *l, uint64_t ino, unsigned obj)
 {
 	for (unsigned i = 0; i < l->l_nrun; i++)
-		if (l->l_run[i].rv_ino == ino && l->l_run[i].rv_object == obj)
+		if (l->l_run[i].rv_progress.wp_ino == ino && l->l_run[i].rv_object == obj)
 			return true;
 	return false;
 }
@@ -163,7 +158,7 @@ void admin_reply_repair(struct admin *a, uint64_t only, const uint64_t *job, str
 
 	l.l_nrun = job_repair_list(m, l.l_run, REPAIR_FILES_MAX);
 	for (unsigned i = 0; i < l.l_nrun; i++)
-		if (!only || l.l_run[i].rv_ino == only)
+		if (!only || l.l_run[i].rv_progress.wp_ino == only)
 			add_running(&l, &l.l_run[i]);
 	if (!err) {
 		err = lo_repairs(l.l_txn, only ? only : 1, list_row, &l);

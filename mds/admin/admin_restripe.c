@@ -27,7 +27,8 @@ struct listing {
 static int admin_restripe_list_one(void *arg, uint64_t ino, const struct lo_pending *tw)
 {
 	struct listing *l = arg;
-	const struct job_restripe_view *v = l->l_view.rsv_ino == ino ? &l->l_view : NULL;
+	const struct job_restripe_view *v =
+		l->l_view.rsv_progress.wp_ino == ino ? &l->l_view : NULL;
 
 	if (l->l_only && ino != l->l_only)
 		return ino > l->l_only;
@@ -39,11 +40,12 @@ static int admin_restripe_list_one(void *arg, uint64_t ino, const struct lo_pend
 			  (json_int_t)ino, "path",
 			  admin_path_json(l->l_a, l->l_txn, ino, &l->l_budget), "stripes",
 			  tw->tw_map.lm_stripes, "unit", (json_int_t)tw->tw_map.lm_unit, "mirrors",
-			  tw->tw_map.lm_mirrors, "step", v ? v->rsv_step : "waits", "done",
-			  (json_int_t)(v ? v->rsv_done : 0), "size",
-			  (json_int_t)(v ? v->rsv_size : 0), "written",
-			  (json_int_t)(v ? v->rsv_copied : 0), "round", v ? (int)v->rsv_round : 0,
-			  "restarts", v ? (int)v->rsv_restarts : 0));
+			  tw->tw_map.lm_mirrors, "step",
+			  v ? job_step_name(v->rsv_progress.wp_step) : "waits", "done",
+			  (json_int_t)(v ? v->rsv_progress.wp_done : 0), "size",
+			  (json_int_t)(v ? v->rsv_progress.wp_size : 0), "written",
+			  (json_int_t)(v ? v->rsv_progress.wp_copied : 0), "round",
+			  v ? (int)v->rsv_round : 0, "restarts", v ? (int)v->rsv_restarts : 0));
 	return 0;
 }
 

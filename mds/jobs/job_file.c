@@ -143,28 +143,33 @@ struct file_listing {
 	unsigned fl_looked; /* at rows that wait */
 };
 
+/* What both engines show of their work. The caller has filled j_bytes and j_bytes_all. */
+static void job_of_progress(struct job *j, const struct job_progress *p)
+{
+	uint64_t left;
+
+	j->j_phase = job_step_name(p->wp_step);
+	if (p->wp_done <= p->wp_from || !p->wp_since_ms)
+		return;
+	j->j_rate = (uint64_t)job_progress_rate(p);
+	left = j->j_bytes < j->j_bytes_all ? j->j_bytes_all - j->j_bytes : 0;
+	j->j_eta = j->j_rate ? left / j->j_rate : JOB_UNKNOWN;
+}
+
 static void job_running(struct job *j, const struct job_repair_view *v, uint64_t size,
 			uint64_t left)
 {
-	static const char *const step[] = {[OP_REPAIR_RECALL] = "recall",
-					   [OP_REPAIR_BEGIN] = "begin",
-					   [OP_REPAIR_COPY] = "copy",
-					   [OP_REPAIR_END] = "end",
-					   [OP_REPAIR_SWITCH] = "switch"};
-	uint64_t all = v->rv_size ? v->rv_size : size;
+	const struct job_progress *p = &v->rv_progress;
+	uint64_t all = p->wp_size ? p->wp_size : size;
 
-	j->j_phase = step[v->rv_step];
 	j->j_objects = v->rv_objects;
 	j->j_objects_all = v->rv_objects + left;
-	j->j_bytes = v->rv_bytes + v->rv_done;
+	j->j_bytes = v->rv_bytes + p->wp_done;
 	/* The objects that are left may be shorter than the file. */
 	j->j_bytes_all = v->rv_bytes + (left ? all + (left - 1) * size : 0);
 	if (j->j_bytes_all < j->j_bytes)
 		j->j_bytes_all = j->j_bytes;
-	if (v->rv_ms && v->rv_done > v->rv_began) {
-		j->j_rate = (v->rv_done - v->rv_began) * 1000 / v->rv_ms;
-		j->j_eta = j->j_rate ? (j->j_bytes_all - j->j_bytes) / j->j_rate : JOB_UNKNOWN;
-	}
+	job_of_progress(j, p);
 }
 
 /* A row, and the repair's job that has it in hand; or NULL. */
@@ -198,7 +203,7 @@ static void job_of_row(struct mds *m, struct kv_txn *t, uint64_t ino, const stru
 static const struct job_repair_view *file_run(const struct file_listing *fl, uint64_t ino)
 {
 	for (unsigned i = 0; i < fl->fl_nrun; i++)
-		if (fl->fl_run[i].rv_ino == ino)
+		if (fl->fl_run[i].rv_progress.wp_ino == ino)
 			return &fl->fl_run[i];
 	return NULL;
 }
@@ -238,8 +243,8 @@ int job_file_list(struct mds *m, struct kv_txn *t, struct job_sink *s)
 		return 0;
 	}
 	for (unsigned i = 0; i < fl.fl_nrun && !s->js_more; i++)
-		if (!lo_repair_get(t, fl.fl_run[i].rv_ino, &row))
-			file_put(&fl, fl.fl_run[i].rv_ino, &row);
+		if (!lo_repair_get(t, fl.fl_run[i].rv_progress.wp_ino, &row))
+			file_put(&fl, fl.fl_run[i].rv_progress.wp_ino, &row);
 	if (!s->js_more)
 		err = lo_repairs(t, 1, file_put_waiting, &fl);
 	return err < 0 ? err : 0;
@@ -278,15 +283,15 @@ void job_file_over(struct mds *m, const struct job_repair_view *v)
 
 	if ((v->rv_kind < 0 && !was->rr_number) || kv_read_begin(m->m_kv, &t))
 		return;
-	if (!lo_repair_get(t, v->rv_ino, &row) && row.rr_number == was->rr_number) {
+	if (!lo_repair_get(t, v->rv_progress.wp_ino, &row) && row.rr_number == was->rr_number) {
 		kv_read_end(t);
 		return;
 	}
-	gone = ns_get(m->m_ns, t, v->rv_ino, &i);
+	gone = ns_get(m->m_ns, t, v->rv_progress.wp_ino, &i);
 	kv_read_end(t);
-	job_blank(&j, job_file_id(v->rv_ino, was),
+	job_blank(&j, job_file_id(v->rv_progress.wp_ino, was),
 		  v->rv_kind < 0 ? job_file_kind(m, was, NULL) : (enum job_kind)v->rv_kind);
-	j.j_ino = v->rv_ino;
+	j.j_ino = v->rv_progress.wp_ino;
 	j.j_begun = was->rr_begun_s;
 	j.j_objects = j.j_objects_all = v->rv_objects;
 	j.j_bytes = j.j_bytes_all = v->rv_bytes;
@@ -367,26 +372,26 @@ int job_file_cancel(struct job_cancel *jc)
 static void job_of_pending(struct mds *m, uint64_t ino, const struct lo_pending *tw, struct job *j)
 {
 	struct job_restripe_view v;
+	const struct job_progress *p = &v.rsv_progress;
 
 	job_restripe_look(m, &v);
 	job_blank(j, job_restripe_id(ino, tw), JOB_RESTRIPE);
 	j->j_ino = ino;
 	j->j_objects_all = lo_objects(&tw->tw_map);
 	j->j_state = JOB_WAITING;
-	if (v.rsv_ino != ino) {
+	if (p->wp_ino != ino) {
 		snprintf(j->j_waits, sizeof(j->j_waits), "%s",
 			 job_repair_opts(m).ro_files ? "waiting for its turn"
 						     : "repair is off: mds.repair_files is 0");
 		return;
 	}
 	j->j_state = JOB_RUNNING;
-	j->j_phase = v.rsv_step;
-	j->j_begun = (uint64_t)v.rsv_begun;
-	if (v.rsv_size) {
-		j->j_bytes = v.rsv_done;
-		j->j_bytes_all = v.rsv_size;
+	j->j_begun = (uint64_t)p->wp_taken;
+	if (p->wp_size) {
+		j->j_bytes = p->wp_done;
+		j->j_bytes_all = p->wp_size;
 	}
-	job_pace(j, v.rsv_begun, job_now());
+	job_of_progress(j, p);
 }
 
 struct pending_listing {
@@ -430,12 +435,12 @@ int job_restripe_find(struct mds *m, struct kv_txn *t, struct job_name n, struct
 		return 0;
 	}
 	/* The row is gone, and the job is about to be noted as over. */
-	if (!n.jn_subject || v.rsv_ino != n.jn_subject || v.rsv_number != n.jn_turn)
+	if (!n.jn_subject || v.rsv_progress.wp_ino != n.jn_subject || v.rsv_number != n.jn_turn)
 		return -ENOENT;
 	job_blank(out, job_id(n.jn_subject, n.jn_turn, JOB_OF_RESTRIPES), JOB_RESTRIPE);
 	out->j_ino = n.jn_subject;
 	out->j_state = JOB_RUNNING;
-	out->j_phase = v.rsv_step;
+	out->j_phase = job_step_name(v.rsv_progress.wp_step);
 	out->j_stays = "it is about to end";
 	return 0;
 }
@@ -443,13 +448,14 @@ int job_restripe_find(struct mds *m, struct kv_txn *t, struct job_name n, struct
 void job_restripe_over(struct mds *m, const struct job_restripe_view *v,
 		       const struct lo_pending *tw, enum job_state ended)
 {
+	const struct job_progress *p = &v->rsv_progress;
 	struct job j;
 
-	job_blank(&j, job_restripe_id(v->rsv_ino, tw), JOB_RESTRIPE);
-	j.j_ino = v->rsv_ino;
-	j.j_begun = (uint64_t)v->rsv_begun;
-	j.j_bytes = v->rsv_done;
-	j.j_bytes_all = v->rsv_size;
+	job_blank(&j, job_restripe_id(p->wp_ino, tw), JOB_RESTRIPE);
+	j.j_ino = p->wp_ino;
+	j.j_begun = (uint64_t)p->wp_taken;
+	j.j_bytes = p->wp_done;
+	j.j_bytes_all = p->wp_size;
 	if (ended == JOB_DONE)
 		j.j_objects = j.j_objects_all = lo_objects(&tw->tw_map);
 	job_over(m, &j, ended);

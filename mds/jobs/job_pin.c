@@ -30,8 +30,8 @@ static uint64_t half_done(struct mds *m, const struct lo_pin *row)
 		return 0;
 	for (unsigned i = 0; i < n; i++)
 		if (run[i].rv_kind == JOB_MIRROR_ADD &&
-		    lo_pin_file_is(t, row->pi_number, run[i].rv_ino))
-			bytes += run[i].rv_bytes + run[i].rv_done;
+		    lo_pin_file_is(t, row->pi_number, run[i].rv_progress.wp_ino))
+			bytes += run[i].rv_bytes + run[i].rv_progress.wp_done;
 	kv_read_end(t);
 	return bytes;
 }

@@ -24,12 +24,8 @@
 #include <errno.h>
 #include <sodium.h>
 
-#define PULL_BYTES (8u << 20)
-#define SAVE_BYTES (256ull << 20)
-#define AGAIN_MS   500
-/* for a source or a target that does not answer: the limits of two steps (layout/repair_row.c) at
- * least. Otherwise the target would be blamed for a source that hangs. */
-#define PATIENCE_MS  70000
+#define PULL_BYTES   (8u << 20)
+#define SAVE_BYTES   (256ull << 20)
 #define ANEW_MAX     4	  /* times that a copy begins again without getting further */
 #define ANEW_LAST    5	  /* the pause before that doubles so often */
 #define SILENT_FAILS 3	  /* after more failures the object is placed elsewhere */
@@ -43,24 +39,23 @@ static bool sources_lost(const struct repair_job *j);
 static void job_ask(struct repair_job *j, const struct lo_map *map,
 		    void (*done)(struct lo_stat *ls, int err));
 static void job_moved(void *arg, int err);
-static void job_freeze(struct repair_job *j);
+static void job_freeze(struct job_work *w);
 static void repair_frozen(void *arg, int err);
 static int t1_run(struct kv_op *op, struct kv_txn *t);
 static int t1_place(struct repair_job *j, struct kv_txn *t, const struct ns_inode *i,
 		    struct lo_map *map, uint32_t ds);
 static void t1_done(struct kv_op *op, int err);
-static void job_begin(struct repair_job *j);
+static void job_begin(struct job_work *w);
 static void begin_done(struct lo_rebuild *rb, int err);
 static void job_copy(struct repair_job *j, uint64_t from);
-static void job_pull(struct repair_job *j);
+static void job_pull(struct job_work *w);
 static int job_source(struct repair_job *j, unsigned r);
 static void pull_done(struct lo_rebuild *rb, int err);
 static void pull_asked(struct lo_stat *ls, int err);
 static void pulled(struct repair_job *j);
-static uint32_t pace(struct job_repair *r, uint64_t bytes);
 static int save_run(struct kv_op *op, struct kv_txn *t);
 static void save_done(struct kv_op *op, int err);
-static void job_finish(struct repair_job *j);
+static void job_finish(struct job_work *w);
 static void end_done(struct lo_rebuild *rb, int err);
 static int t2_run(struct kv_op *op, struct kv_txn *t);
 static void t2_done(struct kv_op *op, int err);
@@ -77,11 +72,10 @@ static void fail_aborted(struct lo_rebuild *rb, int err);
 
 /* ---- the parts of a job ---- */
 
-static void job_view(struct repair_job *j, enum job_repair_step step)
+static void job_view(struct repair_job *j, enum job_step step)
 {
 	pthread_mutex_lock(&j->r->jr_lock);
-	j->view.rv_step = step;
-	j->view.rv_ino = j->ino;
+	j->view.rv_progress.wp_step = step;
 	j->view.rv_object = j->obj;
 	j->view.rv_to = j->ds;
 	pthread_mutex_unlock(&j->r->jr_lock);
@@ -96,35 +90,6 @@ static void job_known(struct repair_job *j, const struct lo_map *map)
 	j->view.rv_row = j->row;
 	j->view.rv_kind = (int)kind;
 	pthread_mutex_unlock(&j->r->jr_lock);
-}
-
-static void job_submit(struct repair_job *j, int (*run)(struct kv_op *op, struct kv_txn *t),
-		       void (*done)(struct kv_op *op, int err))
-{
-	j->op = (struct kv_op){.o_run = run, .o_done = done, .o_loop = j->loop};
-	kv_submit(j->m->m_kv, &j->op);
-}
-
-static void job_woken(struct loop_timer *t)
-{
-	struct repair_job *j = hash_entry(t, struct repair_job, timer);
-
-	j->wake(j);
-}
-
-static void job_later(struct repair_job *j, uint32_t ms, void (*wake)(struct repair_job *j))
-{
-	j->wake = wake;
-	j->timer.t_fire = job_woken;
-	loop_timer_start(j->loop, &j->timer, ms);
-}
-
-/* Whether the job still waits for a server: it does not wait for ever. */
-static bool job_patient(struct repair_job *j)
-{
-	if (!j->since_ms)
-		j->since_ms = clock_mono_ms();
-	return clock_mono_ms() - j->since_ms < PATIENCE_MS;
 }
 
 static int repair_job_map(struct repair_job *j, struct kv_txn *t, struct ns_inode *i,
@@ -177,8 +142,9 @@ static void job_step(struct repair_job *j, int step, void (*done)(struct lo_rebu
 /* ---- which object ---- */
 
 /* Goes on with the file's next object, or ends the job. */
-void repair_object(struct repair_job *j)
+void repair_object(struct job_work *w)
 {
+	struct repair_job *j = hash_entry(w, struct repair_job, work);
 	struct kv_txn *t;
 	struct repair_pick p;
 	int err = kv_read_begin(j->m->m_kv, &t);
@@ -195,7 +161,7 @@ void repair_object(struct repair_job *j)
 		pthread_mutex_lock(&j->r->jr_lock);
 		j->view.rv_row = j->row;
 		pthread_mutex_unlock(&j->r->jr_lock);
-		job_submit(j, row_del_run, row_deleted);
+		job_work_submit(&j->work, row_del_run, row_deleted);
 		return;
 	}
 	if (err) {
@@ -208,11 +174,12 @@ void repair_object(struct repair_job *j)
 	j->copy = p.map.lm_obj[p.obj].ob_copy;
 	j->incarnation = p.i.i_incarnation;
 	if (p.move > OP_MOVE_WAITS) {
-		job_view(j, OP_REPAIR_SWITCH);
+		job_view(j, JOB_STEP_SWITCH);
 		job_move_step(&j->move, j->m, j->loop, j->ino, p.move, job_moved, j);
 		return;
 	}
-	j->since_ms = j->furthest = j->rb.rb_off = 0;
+	job_work_goes_on(&j->work);
+	j->furthest = j->rb.rb_off = 0;
 	j->anew = j->pauses = 0;
 	j->changed = false;
 	if (p.demote) {
@@ -225,13 +192,13 @@ void repair_object(struct repair_job *j)
 	} else if (j->row.rr_why == LO_REPAIR_LOST) {
 		job_ask(j, &p.map, lost_asked);
 	} else {
-		job_freeze(j);
+		job_freeze(&j->work);
 	}
 }
 
 static int row_del_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct repair_job *j = hash_entry(op, struct repair_job, op);
+	struct repair_job *j = hash_entry(op, struct repair_job, work.jw_op);
 	struct ns_inode i;
 	struct lo_map map;
 
@@ -246,7 +213,7 @@ static int row_del_run(struct kv_op *op, struct kv_txn *t)
 static void row_deleted(struct kv_op *op, int err)
 {
 	(void)err; /* on error the next scan deletes it */
-	repair_job_end(hash_entry(op, struct repair_job, op));
+	repair_job_end(hash_entry(op, struct repair_job, work.jw_op));
 }
 
 /* While the sources are still lost, nothing is recalled or fenced. */
@@ -258,7 +225,7 @@ static void lost_asked(struct lo_stat *ls, int err)
 	if (sources_lost(j))
 		job_fail(j, LO_REPAIR_LOST);
 	else
-		job_freeze(j);
+		job_freeze(&j->work);
 }
 
 /* When sources refuse: whether all of them are missing. The job does not wait for a missing source:
@@ -291,22 +258,22 @@ static void job_moved(void *arg, int err)
 	struct repair_job *j = arg;
 
 	if (!err) {
-		j->since_ms = 0;
-		repair_object(j);
+		job_work_goes_on(&j->work);
+		repair_object(&j->work);
 	} else if (err == -ESTALE || err == -ENOENT) {
 		repair_job_end(j); /* the file was removed, and its row with it */
-	} else if (err == -EAGAIN && job_patient(j)) {
-		job_later(j, AGAIN_MS, repair_object);
-	} else {
+	} else if (err != -EAGAIN || !job_work_again(&j->work, repair_object)) {
 		job_fail(j, err == -ETIMEDOUT ? LO_REPAIR_NO_ANSWER : LO_REPAIR_BUSY);
 	}
 }
 
 /* ---- freeze ---- */
 
-static void job_freeze(struct repair_job *j)
+static void job_freeze(struct job_work *w)
 {
-	job_view(j, OP_REPAIR_RECALL);
+	struct repair_job *j = hash_entry(w, struct repair_job, work);
+
+	job_view(j, JOB_STEP_RECALL);
 	excl_begin(&j->freeze, &j->m->m_file, j->loop, j->ino, NULL, EXCL_LAYOUTS, repair_frozen,
 		   j);
 }
@@ -316,13 +283,11 @@ static void repair_frozen(void *arg, int err)
 	struct repair_job *j = arg;
 
 	if (!err) {
-		job_submit(j, t1_run, t1_done);
+		job_work_submit(&j->work, t1_run, t1_done);
 		return;
 	}
 	excl_end(&j->freeze, 0);
-	if (err == -EAGAIN && job_patient(j))
-		job_later(j, AGAIN_MS, job_freeze);
-	else
+	if (err != -EAGAIN || !job_work_again(&j->work, job_freeze))
 		/* Also where a fence is not confirmed: which server failed to is not known here,
 		 * and it is seldom the target. */
 		job_fail(j, LO_REPAIR_BUSY);
@@ -332,7 +297,7 @@ static void repair_frozen(void *arg, int err)
 
 static int t1_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct repair_job *j = hash_entry(op, struct repair_job, op);
+	struct repair_job *j = hash_entry(op, struct repair_job, work.jw_op);
 	uint64_t left;
 	uint32_t ds;
 	struct ns_inode i;
@@ -391,7 +356,7 @@ static int t1_place(struct repair_job *j, struct kv_txn *t, const struct ns_inod
 
 static void t1_done(struct kv_op *op, int err)
 {
-	struct repair_job *j = hash_entry(op, struct repair_job, op);
+	struct repair_job *j = hash_entry(op, struct repair_job, work.jw_op);
 
 	if (err) {
 		job_fail(j, LO_REPAIR_BUSY);
@@ -399,31 +364,31 @@ static void t1_done(struct kv_op *op, int err)
 	}
 	if (j->where == LO_ELSEWHERE)
 		lo_orders_wake(j->m->m_lo);
-	j->since_ms = j->orders = 0;
-	job_begin(j);
+	job_work_goes_on(&j->work);
+	j->orders = 0;
+	job_begin(&j->work);
 }
 
 /* ---- BEGIN ---- */
 
 /* Waits for older orders that are not done at the data server: later they would change what is
  * copied. */
-static void job_begin(struct repair_job *j)
+static void job_begin(struct job_work *w)
 {
+	struct repair_job *j = hash_entry(w, struct repair_job, work);
 	int err = job_look(j);
 
 	if (err) {
 		job_fail(j, LO_REPAIR_CHANGED);
 	} else if (lo_order_pending(j->m->m_lo, j->ino, &j->rb.rb_map, j->obj, &j->orders)) {
-		if (!j->since_ms)
-			j->since_ms = clock_mono_ms();
-		if (clock_mono_ms() - j->since_ms < ORDERS_MS)
-			job_later(j, AGAIN_MS / 5, job_begin);
+		if (job_work_waits(&j->work, ORDERS_MS))
+			job_work_later(&j->work, JOB_AGAIN_MS / 5, job_begin);
 		else /* the freeze did not wait for these orders */
 			job_fail(j, ds_reg_since_heartbeat_ms(j->m->m_dsc, j->ds)
 					    ? LO_REPAIR_NO_ANSWER
 					    : LO_REPAIR_TARGET);
 	} else {
-		job_view(j, OP_REPAIR_BEGIN);
+		job_view(j, JOB_STEP_BEGIN);
 		job_step(j, CTL_REBUILD_BEGIN, begin_done);
 	}
 }
@@ -452,19 +417,19 @@ static void begin_done(struct lo_rebuild *rb, int err)
 static void job_copy(struct repair_job *j, uint64_t from)
 {
 	j->rb.rb_off = j->saved = from;
-	j->since_ms = 0;
+	job_work_goes_on(&j->work);
 	j->source = 0;
+	job_work_copies(&j->work, from, 0);
 	pthread_mutex_lock(&j->r->jr_lock);
-	j->view.rv_done = j->view.rv_began = from;
-	j->view.rv_copied = j->view.rv_same = j->view.rv_size = 0;
-	j->started_ms = clock_mono_ms();
+	j->view.rv_progress.wp_copied = j->view.rv_same = 0;
 	pthread_mutex_unlock(&j->r->jr_lock);
-	job_view(j, OP_REPAIR_COPY);
-	job_pull(j);
+	job_view(j, JOB_STEP_COPY);
+	job_pull(&j->work);
 }
 
-static void job_pull(struct repair_job *j)
+static void job_pull(struct job_work *w)
 {
+	struct repair_job *j = hash_entry(w, struct repair_job, work);
 	int err = job_look(j), source = err ? -1 : job_source(j, j->source);
 
 	if (err) {
@@ -473,9 +438,7 @@ static void job_pull(struct repair_job *j)
 	}
 	if (source < 0) {
 		j->source = 0;
-		if (job_patient(j))
-			job_later(j, AGAIN_MS, job_pull);
-		else
+		if (!job_work_again(&j->work, job_pull))
 			job_fail(j, LO_REPAIR_NO_SOURCE);
 		return;
 	}
@@ -512,12 +475,10 @@ static void pull_done(struct lo_rebuild *rb, int err)
 	} else if (err == -EREMOTEIO) {
 		j->source++; /* another copy, or the first one again in a moment */
 		if (job_source(j, j->source) >= 0)
-			job_pull(j);
+			job_pull(&j->work);
 		else
 			job_ask(j, &j->rb.rb_map, pull_asked);
-	} else if ((err == -ETIMEDOUT || err == -EACCES) && job_patient(j)) {
-		job_later(j, AGAIN_MS, job_pull);
-	} else {
+	} else if ((err != -ETIMEDOUT && err != -EACCES) || !job_work_again(&j->work, job_pull)) {
 		job_fail(j, why_of(err));
 	}
 }
@@ -529,9 +490,7 @@ static void pull_asked(struct lo_stat *ls, int err)
 	(void)err; /* on error nothing is known to be lost */
 	if (sources_lost(j))
 		job_fail(j, LO_REPAIR_LOST);
-	else if (job_patient(j))
-		job_later(j, AGAIN_MS, job_pull);
-	else
+	else if (!job_work_again(&j->work, job_pull))
 		job_fail(j, LO_REPAIR_NO_SOURCE);
 }
 
@@ -542,47 +501,29 @@ static void pulled(struct repair_job *j)
 
 	metric_add(j->r->jr_copied, res->copied);
 	metric_add(j->r->jr_same, res->same);
+	job_work_copied(&j->work, res->next, res->size, res->copied);
 	pthread_mutex_lock(&j->r->jr_lock);
-	j->view.rv_copied += res->copied;
 	j->view.rv_same += res->same;
-	j->view.rv_done = res->next;
-	j->view.rv_size = res->size;
 	pthread_mutex_unlock(&j->r->jr_lock);
-	j->since_ms = 0;
+	job_work_goes_on(&j->work);
 	j->source = 0;
 	j->rb.rb_off = res->next;
 	/* Last time the object missed a write, perhaps because there was no room for notes. Without
 	 * a pause the pulls catch up with the writes sooner. */
-	wait = j->row.rr_why == LO_REPAIR_CHANGED ? 0 : pace(j->r, res->copied + res->same);
+	wait = j->row.rr_why == LO_REPAIR_CHANGED ? 0
+						  : job_repair_pace(j->m, res->copied + res->same);
 	if (res->eof)
-		job_later(j, wait, job_finish);
+		job_work_later(&j->work, wait, job_finish);
 	else if (res->next - j->saved >= SAVE_BYTES)
-		job_submit(j, save_run, save_done);
+		job_work_submit(&j->work, save_run, save_done);
 	else
-		job_later(j, wait, job_pull);
-}
-
-/* All jobs together keep to the rate: each pull delays the next. */
-static uint32_t pace(struct job_repair *r, uint64_t bytes)
-{
-	uint64_t now = clock_mono_ns(), rate = job_repair_opts(r->jr_m).ro_rate;
-
-	if (r->jr_next_ns < now)
-		r->jr_next_ns = now;
-	if (rate)
-		r->jr_next_ns += (uint64_t)((double)bytes * 1e9 / (double)rate);
-	return (uint32_t)((r->jr_next_ns - now) / 1000000);
-}
-
-uint32_t job_repair_pace(struct mds *m, uint64_t bytes)
-{
-	return pace(m->m_repair, bytes);
+		job_work_later(&j->work, wait, job_pull);
 }
 
 /* Saves the progress, for a restart of this server. */
 static int save_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct repair_job *j = hash_entry(op, struct repair_job, op);
+	struct repair_job *j = hash_entry(op, struct repair_job, work.jw_op);
 	struct lo_repair row;
 	int err = lo_repair_get(t, j->ino, &row);
 
@@ -594,24 +535,25 @@ static int save_run(struct kv_op *op, struct kv_txn *t)
 
 static void save_done(struct kv_op *op, int err)
 {
-	struct repair_job *j = hash_entry(op, struct repair_job, op);
+	struct repair_job *j = hash_entry(op, struct repair_job, work.jw_op);
 
 	(void)err; /* on error a restart pulls more again */
 	j->saved = j->rb.rb_off;
-	job_pull(j);
+	job_pull(&j->work);
 }
 
 /* ---- END ---- */
 
-static void job_finish(struct repair_job *j)
+static void job_finish(struct job_work *w)
 {
+	struct repair_job *j = hash_entry(w, struct repair_job, work);
 	int err = job_look(j);
 
 	if (err) {
 		job_fail(j, LO_REPAIR_CHANGED);
 		return;
 	}
-	job_view(j, OP_REPAIR_END);
+	job_view(j, JOB_STEP_END);
 	job_step(j, CTL_REBUILD_END, end_done);
 }
 
@@ -621,19 +563,17 @@ static void end_done(struct lo_rebuild *rb, int err)
 
 	if (err == -ESTALE)
 		job_anew(j, stale_why(j));
-	else if ((err == -ETIMEDOUT || err == -EACCES) && job_patient(j))
-		job_later(j, AGAIN_MS, job_finish);
-	else if (err)
+	else if (!err)
+		job_work_submit(&j->work, t2_run, t2_done);
+	else if ((err != -ETIMEDOUT && err != -EACCES) || !job_work_again(&j->work, job_finish))
 		job_fail(j, why_of(err));
-	else
-		job_submit(j, t2_run, t2_done);
 }
 
 /* ---- T2: in sync ---- */
 
 static int t2_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct repair_job *j = hash_entry(op, struct repair_job, op);
+	struct repair_job *j = hash_entry(op, struct repair_job, work.jw_op);
 	struct ns_inode i;
 	struct lo_map map;
 	bool taking;
@@ -664,7 +604,8 @@ static int t2_run(struct kv_op *op, struct kv_txn *t)
 
 static void t2_done(struct kv_op *op, int err)
 {
-	struct repair_job *j = hash_entry(op, struct repair_job, op);
+	struct repair_job *j = hash_entry(op, struct repair_job, work.jw_op);
+	struct job_progress *p = &j->view.rv_progress;
 
 	if (err == -ESTALE || err == -ENOENT) {
 		repair_job_end(j); /* the file was removed, and its row with it */
@@ -676,19 +617,18 @@ static void t2_done(struct kv_op *op, int err)
 	}
 	log_info("inode %lu: object %u on data server %u is in sync again: %lu bytes written, %lu "
 		 "were equal",
-		 (unsigned long)j->ino, j->obj, j->ds, (unsigned long)j->view.rv_copied,
+		 (unsigned long)j->ino, j->obj, j->ds, (unsigned long)j->view.rv_progress.wp_copied,
 		 (unsigned long)j->view.rv_same);
 	metric_add(j->r->jr_repaired, 1);
 	pthread_mutex_lock(&j->r->jr_lock);
 	j->view.rv_objects++;
-	j->view.rv_bytes += j->view.rv_size;
-	j->view.rv_done = j->view.rv_began = j->view.rv_size = 0;
-	j->started_ms = 0;
+	j->view.rv_bytes += p->wp_size;
+	p->wp_done = p->wp_from = p->wp_size = p->wp_since_ms = 0;
 	pthread_mutex_unlock(&j->r->jr_lock);
 	j->repaired = true;
 	j->begun = false;
 	j->session = 0;
-	repair_object(j);
+	repair_object(&j->work);
 }
 
 /* ---- a failure ---- */
@@ -736,13 +676,13 @@ static void job_anew(struct repair_job *j, enum lo_repair_why why)
 		return;
 	}
 	j->session = 0;
-	j->since_ms = 0;
+	job_work_goes_on(&j->work);
 	if (!job_nfs3(j)) {
-		job_freeze(j);
+		job_freeze(&j->work);
 		return;
 	}
-	job_view(j, OP_REPAIR_RECALL);
-	job_later(j, AGAIN_MS << j->pauses, job_freeze);
+	job_view(j, JOB_STEP_RECALL);
+	job_work_later(&j->work, JOB_AGAIN_MS << j->pauses, job_freeze);
 	j->pauses += j->pauses < ANEW_LAST;
 }
 
@@ -752,14 +692,14 @@ static void job_fail(struct repair_job *j, enum lo_repair_why why)
 		 (unsigned long)j->ino, j->obj, j->ds, lo_repair_why_text(why));
 	metric_add(j->r->jr_failed, 1);
 	j->why = why;
-	job_submit(j, fail_run, fail_done);
+	job_work_submit(&j->work, fail_run, fail_done);
 }
 
 /* Makes the object stale that the attempt left. An object that became stale in between, or belongs
  * to another job now, stays as it is. */
 static int fail_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct repair_job *j = hash_entry(op, struct repair_job, op);
+	struct repair_job *j = hash_entry(op, struct repair_job, work.jw_op);
 	struct ns_inode i;
 	struct lo_map map;
 	int err = repair_job_map(j, t, &i, &map);
@@ -783,7 +723,7 @@ static int fail_run(struct kv_op *op, struct kv_txn *t)
 
 static void fail_done(struct kv_op *op, int err)
 {
-	struct repair_job *j = hash_entry(op, struct repair_job, op);
+	struct repair_job *j = hash_entry(op, struct repair_job, work.jw_op);
 
 	if (err)
 		log_error("inode %lu: cannot record the failed repair: %s", (unsigned long)j->ino,

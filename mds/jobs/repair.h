@@ -2,6 +2,7 @@
 /* repair.h - repair of mirrors, as the administrator sees and controls it (docs/repair.md). */
 #ifndef MDS_OP_REPAIR_H
 #define MDS_OP_REPAIR_H
+#include "mds/jobs/job_work.h"
 #include "mds/layout/repair_row.h"
 #include "mds/mds.h"
 
@@ -16,22 +17,12 @@ int job_repair_open(struct mds *m, struct loop *loop, const struct job_repair_op
 /* Call it often, always on that loop. */
 void job_repair_tick(struct mds *m);
 
-enum job_repair_step {
-	OP_REPAIR_RECALL,
-	OP_REPAIR_BEGIN,
-	OP_REPAIR_COPY,
-	OP_REPAIR_END,
-	OP_REPAIR_SWITCH
-};
 /* A repair that is under way. */
 struct job_repair_view {
-	uint64_t rv_ino, rv_done, rv_size; /* bytes of the object; rv_size: 0 while unknown */
-	uint64_t rv_copied, rv_same;	   /* of rv_done: bytes written; bytes found equal */
-	uint64_t rv_ms;			   /* since the copy began */
-	uint64_t rv_began;		   /* offset where the copy began: after a restart not 0 */
+	struct job_progress rv_progress; /* of the object */
+	uint64_t rv_same;		 /* of what is done: bytes found equal */
 	unsigned rv_object;
 	uint32_t rv_from, rv_to; /* servers; rv_from: the one read last */
-	enum job_repair_step rv_step;
 	/* For the list of jobs (job.h): the file's row as it was last read, and what is done of it
 	 * since this server took it in hand. */
 	struct lo_repair rv_row;

@@ -5,6 +5,7 @@
 #define MDS_JOBS_REPAIR_INT_H
 #include "mds/file/exclusive.h"
 #include "mds/file/file.h"
+#include "mds/jobs/job_work.h"
 #include "mds/jobs/repair.h"
 
 #define REPAIR_RESTS 1024 /* files that are remembered because they wait for a place */
@@ -18,19 +19,16 @@ struct repair_job {
 	struct excl freeze;
 	struct excl_layout_block hold;
 	struct op_move move;
-	struct kv_op op;
+	struct job_work work;
 	struct lo_rebuild rb;
 	struct lo_stat stat;
-	struct loop_timer timer;
-	void (*wake)(struct repair_job *j);
 	/* the attempt */
 	unsigned obj;
 	uint32_t ds;
 	uint8_t copy; /* with ds: which object it is */
 	uint16_t incarnation;
-	/* saved: the progress in the row; since: when the wait for a server began */
-	uint64_t session, saved, since_ms, started_ms;
-	uint64_t orders; /* lo_order_pending */
+	uint64_t session, saved; /* saved: the progress in the row */
+	uint64_t orders;	 /* lo_order_pending */
 	/* anew: how often it began again since it got as far as furthest; changed: once of these
 	 * because the file changed; pauses: how often before the pause is the longest */
 	unsigned source, anew, pauses;
@@ -38,9 +36,9 @@ struct repair_job {
 	uint64_t furthest;
 	enum lo_where where;
 	enum lo_repair_why why;
-	bool repaired;	  /* at least one object */
-	bool begun, lost; /* lost: the object does not belong to this job any more */
-	struct job_repair_view view;
+	bool repaired;		     /* at least one object */
+	bool begun, lost;	     /* lost: the object does not belong to this job any more */
+	struct job_repair_view view; /* rv_progress is the work's */
 };
 
 struct job_repair {
@@ -90,6 +88,6 @@ void repair_job_end(struct repair_job *j);
 
 /* ---- repair.c ---- */
 
-/* Goes on with the file's next object, or ends the job. */
-void repair_object(struct repair_job *j);
+/* Goes on with the file's next object, or ends the job. w: of a struct repair_job. */
+void repair_object(struct job_work *w);
 #endif

@@ -179,14 +179,16 @@ static void job_start(struct job_repair *r, uint64_t ino)
 	j->r = r;
 	j->m = r->jr_m;
 	j->loop = r->jr_loop;
-	j->ino = j->view.rv_ino = ino;
+	j->ino = ino;
 	j->view.rv_kind = -1;
+	job_work_open(&j->work, j->m->m_kv, j->loop, &r->jr_lock, &j->view.rv_progress);
+	job_work_take(&j->work, ino);
 	pthread_mutex_lock(&r->jr_lock);
 	while (r->jr_job[i])
 		i++;
 	r->jr_job[i] = j;
 	pthread_mutex_unlock(&r->jr_lock);
-	repair_object(j);
+	repair_object(&j->work);
 }
 
 void repair_job_end(struct repair_job *j)
@@ -214,14 +216,9 @@ unsigned job_repair_list(struct mds *m, struct job_repair_view *out, unsigned ma
 	unsigned n = 0;
 
 	pthread_mutex_lock(&r->jr_lock);
-	for (unsigned i = 0; i < REPAIR_FILES_MAX && n < max; i++) {
-		if (!r->jr_job[i])
-			continue;
-		out[n] = r->jr_job[i]->view;
-		out[n].rv_ms =
-			r->jr_job[i]->started_ms ? clock_mono_ms() - r->jr_job[i]->started_ms : 0;
-		n++;
-	}
+	for (unsigned i = 0; i < REPAIR_FILES_MAX && n < max; i++)
+		if (r->jr_job[i])
+			out[n++] = r->jr_job[i]->view;
 	pthread_mutex_unlock(&r->jr_lock);
 	return n;
 }
@@ -248,6 +245,19 @@ static void repair_set_opts(struct job_repair *r, const struct job_repair_opts *
 void job_repair_set_opts(struct mds *m, const struct job_repair_opts *o)
 {
 	repair_set_opts(m->m_repair, o);
+}
+
+/* All jobs together keep to the rate: what one reads delays the next. */
+uint32_t job_repair_pace(struct mds *m, uint64_t bytes)
+{
+	struct job_repair *r = m->m_repair;
+	uint64_t now = clock_mono_ns(), rate = job_repair_opts(m).ro_rate;
+
+	if (r->jr_next_ns < now)
+		r->jr_next_ns = now;
+	if (rate)
+		r->jr_next_ns += (uint64_t)((double)bytes * 1e9 / (double)rate);
+	return (uint32_t)((r->jr_next_ns - now) / 1000000);
 }
 
 const char *job_repair_waits(struct mds *m, const struct lo_repair *row, const struct lo_map *map,

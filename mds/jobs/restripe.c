@@ -34,21 +34,19 @@
 #define FINAL_BYTES (32u << 20)
 #define ROUNDS	    8 /* then the freeze comes, however much was changed */
 #define TAKES	    64
-#define AGAIN_MS    500
-#define PATIENCE_MS 70000
 #define REST_MS	    5000 /* after a job that did not reach its end */
 
 /* The steps, in the order of time. */
 static void unwatched(struct lo_restripe_io *an, int err);
 static int first(void *arg, uint64_t ino, const struct lo_pending *tw);
-static void restripe_begin(struct job_restripe *r);
+static void restripe_begin(struct job_work *w);
 static void restripe_looked(struct lo_stat *ls, int err);
 static bool choose_sources(struct job_restripe *r);
 static bool watch_all(struct job_restripe *r, int what,
 		      void (*then)(struct job_restripe *r, int err));
 static void watched(struct job_restripe *r, int err);
 static void first_size(struct lo_stat *ls, int err);
-static void restripe_copy(struct job_restripe *r);
+static void restripe_copy(struct job_work *w);
 static void filled(struct job_restripe *r, int err);
 static void restripe_list_done(struct job_restripe *r);
 static void restripe_take(struct job_restripe *r);
@@ -56,7 +54,7 @@ static void take_more(struct job_restripe *r);
 static void restripe_taken(struct job_restripe *r, int err);
 static void taken_size(struct lo_stat *ls, int err);
 static void taken_all(struct job_restripe *r);
-static void restripe_freeze(struct job_restripe *r);
+static void restripe_freeze(struct job_work *w);
 static void restripe_frozen(void *arg, int err);
 static void old_keep(struct job_restripe *r);
 static void old_kept(struct lo_io *io, int err);
@@ -77,42 +75,6 @@ static int restripe_gone_run(struct kv_op *op, struct kv_txn *t);
 static void gone_done(struct kv_op *op, int err);
 
 /* ---- the parts of a job ---- */
-
-static void restripe_step(struct job_restripe *r, const char *what)
-{
-	pthread_mutex_lock(&r->rs_lock);
-	r->rs_view.rsv_step = what;
-	pthread_mutex_unlock(&r->rs_lock);
-}
-
-static void restripe_woken(struct loop_timer *t)
-{
-	struct job_restripe *r = caa_container_of(t, struct job_restripe, rs_timer);
-
-	r->rs_wake(r);
-}
-
-static void restripe_later(struct job_restripe *r, uint64_t ms,
-			   void (*wake)(struct job_restripe *r))
-{
-	r->rs_wake = wake;
-	r->rs_timer.t_fire = restripe_woken;
-	loop_timer_start(r->rs_loop, &r->rs_timer, ms);
-}
-
-static void restripe_submit(struct job_restripe *r, int (*run)(struct kv_op *op, struct kv_txn *t),
-			    void (*done)(struct kv_op *op, int err))
-{
-	r->rs_op = (struct kv_op){.o_run = run, .o_done = done, .o_loop = r->rs_loop};
-	kv_submit(r->rs_m->m_kv, &r->rs_op);
-}
-
-static bool patient(struct job_restripe *r)
-{
-	if (!r->rs_since_ms)
-		r->rs_since_ms = clock_mono_ms();
-	return clock_mono_ms() - r->rs_since_ms < PATIENCE_MS;
-}
 
 static void restripe_thaw(struct job_restripe *r)
 {
@@ -189,7 +151,7 @@ static bool restripe_load(struct job_restripe *r)
 	}
 	restripe_thaw(r);
 	if (r->rs_session)
-		restripe_submit(r, restripe_gone_run, gone_done);
+		job_work_submit(&r->rs_work, restripe_gone_run, gone_done);
 	else
 		restripe_rest(r, err == -ENOENT ? 0 : REST_MS);
 	return false;
@@ -264,12 +226,9 @@ void job_restripe_tick(struct mds *m)
 	if (err || !ino)
 		return;
 	r->rs_ino = ino;
-	r->rs_session = r->rs_since_ms = r->rs_most = 0;
-	pthread_mutex_lock(&r->rs_lock);
-	r->rs_view = (struct job_restripe_view){
-		.rsv_ino = ino, .rsv_step = "watch", .rsv_begun = job_now()};
-	pthread_mutex_unlock(&r->rs_lock);
-	restripe_begin(r);
+	r->rs_session = r->rs_most = 0;
+	job_work_take(&r->rs_work, ino);
+	restripe_begin(&r->rs_work);
 }
 
 static int first(void *arg, uint64_t ino, const struct lo_pending *tw)
@@ -279,9 +238,11 @@ static int first(void *arg, uint64_t ino, const struct lo_pending *tw)
 	return 1;
 }
 
-static void restripe_begin(struct job_restripe *r)
+static void restripe_begin(struct job_work *w)
 {
-	restripe_step(r, "watch");
+	struct job_restripe *r = caa_container_of(w, struct job_restripe, rs_work);
+
+	job_work_step(&r->rs_work, JOB_STEP_WATCH);
 	if (restripe_load(r))
 		stat_ask(r, restripe_looked);
 }
@@ -370,21 +331,19 @@ static void first_size(struct lo_stat *ls, int err)
 	restripe_list_reset(r);
 	r->rs_round = 0;
 	r->rs_last = false;
-	pthread_mutex_lock(&r->rs_lock);
-	r->rs_view.rsv_size = r->rs_size;
-	r->rs_view.rsv_done = 0;
-	pthread_mutex_unlock(&r->rs_lock);
-	restripe_step(r, "copy");
+	job_work_copies(&r->rs_work, 0, r->rs_size);
+	job_work_step(&r->rs_work, JOB_STEP_COPY);
 	if (restripe_list_add(r, 0, r->rs_most, ALL_STRIPES))
-		restripe_copy(r);
+		restripe_copy(&r->rs_work);
 	else
 		restripe_fail(r, -ENOMEM);
 }
 
 /* ---- copy ---- */
 
-static void restripe_copy(struct job_restripe *r)
+static void restripe_copy(struct job_work *w)
 {
+	struct job_restripe *r = caa_container_of(w, struct job_restripe, rs_work);
 	bool err;
 
 	if (!restripe_load(r))
@@ -413,28 +372,27 @@ static void restripe_copy(struct job_restripe *r)
 
 static void filled(struct job_restripe *r, int err)
 {
+	const struct job_progress *p = &r->rs_view.rsv_progress;
 	uint64_t copied = 0;
 
 	for (unsigned i = 0; i < r->rs_ncall; i++)
 		copied += r->rs_call[i]->an_filled.copied;
 	restripe_calls_free(r);
-	if (err && (r->rs_frozen || err == -EIO || err == -ENOSPC || !patient(r))) {
+	/* Clients wait for a frozen file: the job does not wait then. */
+	if (err && (r->rs_frozen || err == -EIO || err == -ENOSPC ||
+		    !job_work_again(&r->rs_work, restripe_copy))) {
 		restripe_fail(r, err);
 		return;
 	}
 	if (err) {
 		r->rs_at = r->rs_back_at;
 		r->rs_pos = r->rs_back_pos;
-		restripe_later(r, AGAIN_MS, restripe_copy);
 		return;
 	}
-	r->rs_since_ms = 0;
-	pthread_mutex_lock(&r->rs_lock);
-	r->rs_view.rsv_copied += copied;
-	if (!r->rs_round)
-		r->rs_view.rsv_done = r->rs_pos;
-	pthread_mutex_unlock(&r->rs_lock);
-	restripe_later(r, r->rs_frozen ? 0 : job_repair_pace(r->rs_m, copied), restripe_copy);
+	job_work_goes_on(&r->rs_work);
+	job_work_copied(&r->rs_work, r->rs_round ? p->wp_done : r->rs_pos, p->wp_size, copied);
+	job_work_later(&r->rs_work, r->rs_frozen ? 0 : job_repair_pace(r->rs_m, copied),
+		       restripe_copy);
 }
 
 static void restripe_list_done(struct job_restripe *r)
@@ -442,7 +400,7 @@ static void restripe_list_done(struct job_restripe *r)
 	if (r->rs_frozen)
 		restripe_finish(r);
 	else if (r->rs_last)
-		restripe_freeze(r);
+		restripe_freeze(&r->rs_work);
 	else
 		restripe_take(r);
 }
@@ -528,15 +486,17 @@ static void taken_all(struct job_restripe *r)
 	pthread_mutex_lock(&r->rs_lock);
 	r->rs_view.rsv_round = r->rs_round;
 	pthread_mutex_unlock(&r->rs_lock);
-	restripe_step(r, r->rs_frozen ? "freeze" : "changes");
-	restripe_copy(r);
+	job_work_step(&r->rs_work, r->rs_frozen ? JOB_STEP_FREEZE : JOB_STEP_CHANGES);
+	restripe_copy(&r->rs_work);
 }
 
 /* ---- freeze ---- */
 
-static void restripe_freeze(struct job_restripe *r)
+static void restripe_freeze(struct job_work *w)
 {
-	restripe_step(r, "freeze");
+	struct job_restripe *r = caa_container_of(w, struct job_restripe, rs_work);
+
+	job_work_step(&r->rs_work, JOB_STEP_FREEZE);
 	excl_begin(&r->rs_freeze, &r->rs_m->m_file, r->rs_loop, r->rs_ino, NULL, EXCL_LAYOUTS,
 		   restripe_frozen, r);
 }
@@ -548,9 +508,7 @@ static void restripe_frozen(void *arg, int err)
 
 	if (err) {
 		excl_end(&r->rs_freeze, 0);
-		if (patient(r))
-			restripe_later(r, AGAIN_MS, restripe_freeze);
-		else
+		if (!job_work_again(&r->rs_work, restripe_freeze))
 			restripe_fail(r, err);
 		return;
 	}
@@ -579,7 +537,7 @@ static void old_kept(struct lo_io *io, int err)
 	if (err)
 		anew(r, err);
 	else if (io->io_failed_map)
-		restripe_submit(r, restripe_unkept_run, restripe_unkept_done);
+		job_work_submit(&r->rs_work, restripe_unkept_run, restripe_unkept_done);
 	else
 		stat_ask(r, frozen_size);
 }
@@ -587,14 +545,14 @@ static void old_kept(struct lo_io *io, int err)
 /* A copy that could not keep what was written lacks it for every reader: it becomes stale. */
 static int restripe_unkept_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
+	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_work.jw_op);
 
 	return file_make_stale(&r->rs_m->m_file, t, r->rs_ino, &r->rs_map, r->rs_io.io_failed_map);
 }
 
 static void restripe_unkept_done(struct kv_op *op, int err)
 {
-	anew(caa_container_of(op, struct job_restripe, rs_op), err ? err : -EREMOTEIO);
+	anew(caa_container_of(op, struct job_restripe, rs_work.jw_op), err ? err : -EREMOTEIO);
 }
 
 static void frozen_size(struct lo_stat *ls, int err)
@@ -613,7 +571,7 @@ static void restripe_finish(struct job_restripe *r)
 {
 	struct lo_restripe_io *an = NULL;
 
-	restripe_step(r, "end");
+	job_work_step(&r->rs_work, JOB_STEP_END);
 	restripe_calls_free(r);
 	for (unsigned k = 0; k < lo_objects(&r->rs_twin.tw_map); k++) {
 		an = restripe_call_new(r);
@@ -641,14 +599,14 @@ static void restripe_ended(struct job_restripe *r, int err)
 		return;
 	}
 	job_drain_placing(r->rs_m);
-	restripe_submit(r, restripe_commit_run, restripe_committed);
+	job_work_submit(&r->rs_work, restripe_commit_run, restripe_committed);
 }
 
 /* ---- commit ---- */
 
 static int restripe_commit_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
+	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_work.jw_op);
 	struct mds *m = r->rs_m;
 	struct lo_map was, map = r->rs_twin.tw_map;
 	uint8_t blob[NS_BLOB_MAX];
@@ -727,7 +685,7 @@ static void outdated(struct job_restripe *r)
 
 static void restripe_committed(struct kv_op *op, int err)
 {
-	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
+	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_work.jw_op);
 
 	job_drain_placed(r->rs_m);
 	if (err == -EAGAIN) {
@@ -754,9 +712,7 @@ static void anew(struct job_restripe *r, int err)
 	pthread_mutex_lock(&r->rs_lock);
 	r->rs_view.rsv_restarts++;
 	pthread_mutex_unlock(&r->rs_lock);
-	if (patient(r))
-		restripe_later(r, AGAIN_MS, restripe_begin);
-	else
+	if (!job_work_again(&r->rs_work, restripe_begin))
 		restripe_fail(r, err);
 }
 
@@ -773,7 +729,7 @@ static void restripe_fail(struct job_restripe *r, int err)
 						  r->rs_twin.tw_map.lm_obj[k].ob_ds) >
 			job_repair_opts(r->rs_m).ro_wait_ms;
 	if (lost)
-		restripe_submit(r, restripe_replace_run, replaced);
+		job_work_submit(&r->rs_work, restripe_replace_run, replaced);
 	else
 		restripe_rest(r, REST_MS);
 }
@@ -781,7 +737,7 @@ static void restripe_fail(struct job_restripe *r, int err)
 /* Places the new objects again: the server of one is gone, or fails. */
 static int restripe_replace_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
+	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_work.jw_op);
 	struct mds *m = r->rs_m;
 	struct lo_pending was, tw;
 	struct ns_inode i;
@@ -808,7 +764,7 @@ static int restripe_replace_run(struct kv_op *op, struct kv_txn *t)
 
 static void replaced(struct kv_op *op, int err)
 {
-	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
+	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_work.jw_op);
 
 	lo_orders_wake(r->rs_m->m_lo);
 	if (err && err != -EAGAIN && err != -ENOENT && err != -ESTALE)
@@ -821,7 +777,7 @@ static void replaced(struct kv_op *op, int err)
  * but a server may have made an object since: their deletion is ordered again. */
 static int restripe_gone_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
+	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_work.jw_op);
 	struct ns_inode i = r->rs_inode;
 	int err = 0;
 
@@ -833,7 +789,7 @@ static int restripe_gone_run(struct kv_op *op, struct kv_txn *t)
 
 static void gone_done(struct kv_op *op, int err)
 {
-	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_op);
+	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_work.jw_op);
 
 	if (err)
 		log_error("inode %lu: cannot delete the objects of an abandoned layout: %s",
@@ -861,6 +817,7 @@ int job_restripe_open(struct mds *m, struct loop *loop)
 	r->rs_m = m;
 	r->rs_loop = loop;
 	pthread_mutex_init(&r->rs_lock, NULL);
+	job_work_open(&r->rs_work, m->m_kv, loop, &r->rs_lock, &r->rs_view.rsv_progress);
 	m->m_restripe = r;
 	return 0;
 }

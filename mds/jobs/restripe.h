@@ -4,6 +4,7 @@
  * (mds/layout/pending_layout.h). */
 #ifndef MDS_OP_RESTRIPE_H
 #define MDS_OP_RESTRIPE_H
+#include "mds/jobs/job_work.h"
 #include "mds/layout/pending_layout.h"
 #include "mds/mds.h"
 
@@ -13,13 +14,10 @@ int job_restripe_open(struct mds *m, struct loop *loop);
 void job_restripe_tick(struct mds *m);
 
 struct job_restripe_view {
-	uint64_t rsv_ino; /* 0: none */
-	const char *rsv_step;
-	uint64_t rsv_done, rsv_size; /* bytes of the file, in the first round */
-	uint64_t rsv_copied;	     /* bytes written at data servers, in all rounds */
+	/* wp_done: bytes of the file, in the first round; wp_copied: in all rounds */
+	struct job_progress rsv_progress;
 	unsigned rsv_round, rsv_restarts;
-	double rsv_begun;   /* when it was taken in hand; s of CLOCK_REALTIME */
-	uint8_t rsv_number; /* as tw_number; valid when rsv_size is */
+	uint8_t rsv_number; /* as tw_number; valid when wp_size is */
 };
 /* Any thread. */
 void job_restripe_look(struct mds *m, struct job_restripe_view *out);

@@ -17,14 +17,13 @@ struct restripe_range {
 struct job_restripe {
 	struct mds *rs_m;
 	struct loop *rs_loop;
-	struct loop_timer rs_timer;
-	void (*rs_wake)(struct job_restripe *r);
+	struct job_work rs_work;
 	pthread_mutex_t rs_lock; /* protects rs_view: any thread reads it */
 	struct job_restripe_view rs_view;
 	uint64_t rs_cursor, rs_rest_ms;
 	/* the file in hand */
 	/* most: no source ever ended past this offset */
-	uint64_t rs_ino, rs_session, rs_size, rs_most, rs_since_ms;
+	uint64_t rs_ino, rs_session, rs_size, rs_most;
 	struct ns_inode rs_inode;
 	struct lo_map rs_map;
 	struct lo_pending rs_twin;
@@ -37,7 +36,6 @@ struct job_restripe {
 	unsigned rs_round, rs_takes;
 	bool rs_last, rs_frozen;
 	struct excl rs_freeze;
-	struct kv_op rs_op;
 	struct lo_stat rs_stat;
 	struct lo_io rs_io;
 	/* questions under way */
