@@ -168,6 +168,18 @@ untabled() {
 	done
 }
 
+# borrowers TREE: prints the lines of Python files that import a test of tests/wire. What several
+# tests need is in tests/wirelib.
+borrowers() {
+	local tests
+
+	tests=$(cd "$1" && find tests/wire -name '*.py' | sed 's:.*/::; s:\.py$::' | paste -sd '|')
+	(cd "$1" && grep -rnE --include='*.py' tests \
+		-e "^[[:space:]]*import[[:space:]]+([a-z0-9_, ]*[ ,])?($tests)\\b" \
+		-e "^[[:space:]]*from[[:space:]]+($tests)[[:space:]]+import\\b" \
+		-e "\\bimport_module\\([\"']($tests)\\b")
+}
+
 n=0 failed=0
 report() { # STATUS NAME: 0 is ok
 	n=$((n + 1))
@@ -281,6 +293,20 @@ mkdir -p "$plant/t/tests/wire"
 : >"$plant/t/tests/wire/lost_test.py"
 [ "$(unlisted "$plant/t" | tail -1)" = tests/wire/lost_test.py ]
 report $? "and so is a test"
+mkdir -p "$plant/t/tests/wirelib" "$plant/t/tests/lab/guest"
+for fault in wire/a_test.py wirelib/a.py lab/guest/a.py; do
+	for line in 'import lost_test' 'import os, lost_test as lost' '    import lost_test' \
+		'from lost_test import a' 'x = importlib.import_module("lost_test")'; do
+		echo "$line  # noqa" >"$plant/t/tests/$fault"
+		[ "$(borrowers "$plant/t" | cut -d: -f1)" = "tests/$fault" ]
+		report $? "tests/$fault: it borrows from a test: $line"
+	done
+	printf '# import lost_test\nimport lost_tests\nfrom lost import lost_test\n' \
+		>"$plant/t/tests/$fault"
+	[ -z "$(borrowers "$plant/t")" ]
+	report $? "tests/$fault: and one that does not is good"
+	rm "$plant/t/tests/$fault"
+done
 echo 'libbase_a_SOURCES = base/found.c base/lost.c base/found.c' >"$plant/t/base/room.am"
 [ "$(misplaced "$plant/t")" = base/found.c ]
 report $? "a file that a list names twice is found"
@@ -344,6 +370,10 @@ report $? "the head of each file of mds/nfs4 has the table of its steps"
 found=$(unlisted "$top")
 [ -z "$found" ]
 report $? "each source file is in a list"
+[ -z "$found" ] || echo "$found" | sed 's/^/# /'
+found=$(borrowers "$top")
+[ -z "$found" ]
+report $? "no test imports a test"
 [ -z "$found" ] || echo "$found" | sed 's/^/# /'
 found=$(misplaced "$top")
 [ -z "$found" ]

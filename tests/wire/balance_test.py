@@ -14,11 +14,10 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from harness import *  # noqa: E402,F403
 from steps import lay  # noqa: E402
-from files import MB, content, layout_of  # noqa: E402
+from files import MB, content, layout_of, stats  # noqa: E402
 from tool import ask, fsck, weft  # noqa: E402
 from nfs41 import err  # noqa: E402
 from mirrored import QUICK, RACKS, Striped, bytes_of, racks, servers, still, writing  # noqa: E402
-from steer_test import stats  # noqa: E402
 
 FILES = 16
 

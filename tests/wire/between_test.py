@@ -18,12 +18,12 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import harness  # noqa: E402
 import tap  # noqa: E402
-import tls_test  # noqa: E402
+import tls_wire  # noqa: E402
 from harness import ADDR, Cluster, check, eventually  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
 from tool import weft_json as weft  # noqa: E402
-from join_test import Server  # noqa: E402
+from beside import Server  # noqa: E402
 from tap import BUILD  # noqa: E402
 try:
     import gss
@@ -74,8 +74,8 @@ class Relay:
     def refuse(self, one):
         """Answers the probe as a server without TLS, and takes the bytes that follow."""
         with contextlib.suppress(OSError, Closed):
-            call = tls_test.exactly(one, 44)
-            one.sendall(tls_test.record(call[4:8] + u32(1) + u32(1) + u32(1) + u32(2)))
+            call = tls_wire.exactly(one, 44)
+            one.sendall(tls_wire.record(call[4:8] + u32(1) + u32(1) + u32(1) + u32(2)))
             self.refused += 1
             while got := one.recv(1 << 18):
                 self.there += got
@@ -106,7 +106,7 @@ class Plain(Client):
 
 
 def tls_client(on=ADDR):
-    return tls_test.TlsClient(on)
+    return tls_wire.TlsClient(on)
 
 
 def gss_client(service):
@@ -202,8 +202,8 @@ def test_who_takes_it_away_gets_no_data():
 
 
 def probe(port, **how):
-    sock = tls_test.connect(("127.0.0.1", port))
-    return sock, tls_test.ask(sock, rpc_call(77, 0, b"", tls_test.PROBE, **how))
+    sock = tls_wire.connect(("127.0.0.1", port))
+    return sock, tls_wire.ask(sock, rpc_call(77, 0, b"", tls_wire.PROBE, **how))
 
 
 def shaken(port, key, identity):
@@ -255,7 +255,7 @@ def test_strangers_have_no_tls_there():
         check(shaken(port, key, identity), False, identity)
     sock, _ = probe(port, **PEERS)
     try:
-        tls_test.TlsSocket(sock, tls_test.context())
+        tls_wire.TlsSocket(sock, tls_wire.context())
         raise Failed("a handshake without a key was taken")
     except (OSError, Closed):
         sock.close()
@@ -342,8 +342,8 @@ def test_what_one_data_server_reads_of_another_is_not_seen():
 
 def start():
     global W, NEAR
-    tls_test.live()
-    certs = tls_test.CERTS
+    tls_wire.live()
+    certs = tls_wire.CERTS
     settings = ["mds.lease=10s", "mds.grace=5s", "mds.repair_files=10", "mds.tls=optional",
                 f"mds.tls_cert={certs['live']}", f"mds.tls_key={certs['live.key']}"]
     sec = "sys"
@@ -370,7 +370,7 @@ def main():
         return
     TOP = tempfile.mkdtemp(prefix="weft-between.")
     try:
-        tls_test.CERTS = tls_test.Certs()
+        tls_wire.CERTS = tls_wire.Certs()
         path = os.environ["PATH"] + ":/usr/sbin:/sbin"
         kerberos = "krb5kdc", "kdb5_util", "kadmin.local", "kinit"
         if gss and all(shutil.which(p, path=path) for p in kerberos):
@@ -380,7 +380,7 @@ def main():
     finally:
         if NEAR:
             NEAR.server.end()
-        tls_test.down(TOP, W, REALM)
+        tls_wire.down(TOP, W, REALM)
 
 
 if __name__ == "__main__":

@@ -9,43 +9,19 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
-import data_test  # noqa: E402
 import harness  # noqa: E402
-import once_test  # noqa: E402
 import tap  # noqa: E402
-from data_test import *  # noqa: E402,F403
 from harness import *  # noqa: E402,F403
 from steps import (data_server, lay, one_server, reclaim, returns_when_recalled,  # noqa: E402
                    striped)
+from mounts import mounted  # noqa: E402
 from nfs41 import err, op  # noqa: E402
+from once import Once, back_again, same_again  # noqa: E402
+from shapes import SHAPES, noise, place, same_everywhere, server_down  # noqa: E402
+from files import MB, content, layout_of  # noqa: E402
 from mirrored import name_of, object_path, without  # noqa: E402
 
 XFS = None  # a folder on it
-
-
-def mounted():
-    """Mounts an XFS with reflinks in a mount namespace of this test. Returns the folder, or None
-    where the machine cannot do it."""
-    if os.geteuid() or not os.path.exists("/dev/loop-control"):
-        return None
-    if "CLONE_TEST_NS" not in os.environ:
-        os.environ["CLONE_TEST_NS"] = "1"
-        os.execvp("unshare", ["unshare", "-m", sys.executable, *sys.argv])
-    top = tempfile.mkdtemp(prefix="weft-clone-test.")
-    image, where = os.path.join(top, "image"), os.path.join(top, "xfs")
-    os.mkdir(where)
-    with open(image, "wb") as f:
-        f.truncate(2 << 30)
-    for command in (["mkfs.xfs", "-q", "-m", "reflink=1", image],
-                    ["mount", "-o", "loop", image, where]):
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-        except FileNotFoundError:
-            done = None
-        if not done or done.returncode:
-            shutil.rmtree(top)
-            return None
-    return where
 
 
 def do_clone(c, src, dst, *args):
@@ -389,16 +365,16 @@ def test_a_clone_is_done_once(p):
     src, dst = p.file("src", "stripes=1", data), p.file("dst")
     two = client()
     two.open(p.d, "dst")
-    o = once_test.Once(c)
+    o = Once(c)
     o.slot = 5
     o.send(putfh(src[1]), savefh(), putfh(dst[1]), clone(src[0], dst[0]), getattr_("fileid"))
     w.restart()
-    two = once_test.back_again(two)
+    two = back_again(two)
     s = reclaim(two, dst[1])
     got = two.until(lambda got: err(got.status) != "DELAY", putfh(dst[1]),
                     write(s, 0, b"since", FILE_SYNC))
     check(err(got.status), "OK")
-    once_test.same_again(Conn(ADDR), o.sent)
+    same_again(Conn(ADDR), o.sent)
     two.ok(reclaim_complete())
     two.until(lambda got: err(got.status) != "GRACE", putfh(dst[1]), lockt(READ_LT, 0, 1))
     same_everywhere(two, dst[1], s, b"since" + data[5:])
@@ -432,7 +408,7 @@ if __name__ == "__main__":
         sys.exit(0)
     tempfile.tempdir = XFS
     try:
-        harness.run_shared(globals(), data_test.place, parts=2, settings=harness.CALM)
+        harness.run_shared(globals(), place, parts=2, settings=harness.CALM)
     finally:
         subprocess.run(["umount", "-l", XFS], check=True)  # a daemon may not have ended yet
         shutil.rmtree(os.path.dirname(XFS))

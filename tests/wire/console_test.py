@@ -16,7 +16,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import tap  # noqa: E402
-from api_test import DEADLINE_S, TCP, TLS, Server  # noqa: E402
+from api_server import DEADLINE_S, TCP, TLS, Server  # noqa: E402
 from daemons import run  # noqa: E402
 from tap import SRC  # noqa: E402
 

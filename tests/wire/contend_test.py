@@ -14,12 +14,7 @@ from harness import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
 from files import MB, layout_of  # noqa: E402
 from mirrored import (BLOCK, Shared, bytes_of, compared, contended, crossed, equal,  # noqa: E402
-                      made, servers, stopped, two_writers, uuid_of)
-
-def settings(name):
-    calm = ["mds.lease=20s", "ds.lease=60s", "mds.ds_dead=60s", "mds.ds_suspect=50s"]
-    return [*calm, "mds.repair_files=4", "mds.recall_deadline=20s", "mds.repair_wait=1s",
-            *(["mds.grace=60s"] if "restart" in name else [])]
+                      made, servers, stopped, settings_of_two_writers, two_writers, uuid_of)
 
 
 def test_copies_that_two_clients_wrote_in_different_orders_become_the_same(w):
@@ -104,4 +99,4 @@ def test_two_writes_through_the_metadata_server_that_overlap_come_one_after_the_
 
 
 if __name__ == "__main__":
-    run_apart(globals(), settings=settings)
+    run_apart(globals(), settings=settings_of_two_writers)

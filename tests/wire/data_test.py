@@ -2,9 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data operations of RFC 7862 on files that are striped and mirrored over data servers.
 Prints TAP."""
-import contextlib
 import os
-import random
 import sys
 import time
 
@@ -13,44 +11,11 @@ import harness  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, one_server, returns_when_recalled, striped  # noqa: E402
 from nfs41 import err, op  # noqa: E402
-from files import MB, content, layout_of, on_every_mirror, v3_attrs, wcc  # noqa: E402
+from shapes import SHAPES, noise, place, same_everywhere, server_down  # noqa: E402
+from files import MB, content, layout_of, v3_attrs, wcc  # noqa: E402
 
 struct_time = lambda sec, nsec: u64(sec) + u32(nsec)
-SHAPES = ("stripes=1", "stripes=2,mirrors=2,unit=1M", "stripes=4,unit=1M", "mirrors=2")
 DS_NAMES = ("ds1", "ds2", "ds3", "ds4")
-
-
-def noise(n, seed=1):
-    return random.Random(seed).randbytes(n)
-
-
-class Place:
-    """A client, and a folder of its own."""
-
-    count = 0
-
-    def __init__(self):
-        Place.count += 1
-        self.c = client()
-        self.d = self.c.mkdir(self.c.root(), f"data{Place.count}")
-
-    def file(self, name="f", shape=None, data=b"", at=0, c=None):
-        """Writes a new file with this content through the metadata server. Returns (open stateid,
-        filehandle)."""
-        c = c or self.c
-        if shape:
-            c.ok(putfh(self.d), setxattr("weft.policy", shape))
-        s, f = c.open(self.d, name)
-        for off in range(0, len(data), MB):
-            c.ok(putfh(f), write(s, at + off, data[off:off + MB], UNSTABLE))
-        c.ok(putfh(f), commit())
-        return s, f
-
-
-def same_everywhere(c, f, sid, want):
-    check(content(c, f, sid) == want, True, "what the metadata server reads")
-    for i, got in enumerate(on_every_mirror(c, f, sid, len(want))):
-        check(got == want, True, f"what mirror {i} holds")
 
 
 def segments(c, f, sid, offset, count):
@@ -63,17 +28,6 @@ def segments(c, f, sid, offset, count):
         at += len(piece)
         data += piece
     return r, data
-
-
-@contextlib.contextmanager
-def server_down(name):
-    w = harness.THE
-    w.dev("kill", w.dir, name, "-9")
-    try:
-        yield
-    finally:
-        w.dev("start", w.dir, name)
-        eventually(lambda: w.metric("weft_mds_ds_alive") == 4, 10, "the return of the server")
 
 
 # ---- SEEK (15.11)
@@ -625,10 +579,6 @@ def test_after_a_restart_the_copy_is_gone(p):
     again = client()
     again.no("BAD_STATEID", putfh(dst[1]), offload_status(r.callback))
     again.no("BAD_STATEID", putfh(dst[1]), offload_cancel(r.callback))
-
-
-def place(w, name):
-    return (Place(),)
 
 
 if __name__ == "__main__":

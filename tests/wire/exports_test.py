@@ -20,79 +20,17 @@ if os.environ.get("WEFT_EXPORTS_TEST") != "inside":
               ["unshare", "-m", sys.executable, os.path.abspath(__file__), *sys.argv[1:]])
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
+import exported  # noqa: E402
 import harness  # noqa: E402
 import tap  # noqa: E402
+from exported import (ADMIN, ALL, BASE, BOTH_C, ONLY_B, RO, ROOTSQ, STRANGER, client,  # noqa: E402
+                      exports, names, own_files, text, walk, weft, write_file)
 from harness import ADDR, BUILD, Cluster, check, eventually, rejected  # noqa: E402
 from steps import device, lay  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
 from nfs41 import err, op  # noqa: E402
 
-ADMIN, BOTH_C, RO, ALL, ROOTSQ, ONLY_B, STRANGER = (f"127.0.0.{n}" for n in (1, 2, 3, 4, 5, 6, 99))
-BASE = """
-# whoever administers
-export "/" { client "127.0.0.1" { access = rw squash = none privileged_port = no \
-sec = {sys, none} } }
-export "/a" {
-	create = yes
-	privileged_port = no
-	client "127.0.0.2" { access = rw squash = none }
-	client "127.0.0.3" { squash = none }
-	client "127.0.0.4" { access = rw squash = all anon_uid = 1234 anon_gid = 4321 }
-	client "127.0.0.5 127.0.0.2/31" { access = rw sec = {sys, none} }
-}
-export "/deep/er/b" {
-	create = yes
-	privileged_port = no
-	client "127.0.0.2, 127.0.0.6" { access = rw squash = none }
-}
-/* no AUTH_SYS here */
-export "/other" {
-	create = yes
-	id = 77
-	privileged_port = no
-	squash = none
-	client "127.0.0.2" { access = rw sec = {none} }
-	client "127.0.0.1" { access = rw }
-}
-"""
-CLUSTER = None
-FILE = None
 PORTS = iter(range(700, 1000))
-
-
-def client(addr, port=0, **how):
-    return harness.client(source=(addr, port), **how)
-
-
-def write_file(text):
-    with open(FILE + ".new", "w", encoding="utf-8") as f:
-        f.write(text)
-    os.rename(FILE + ".new", FILE)
-
-
-def weft(*args, rc=0):
-    admin = f"unix:{CLUSTER.dir}/run/mds.sock"
-    done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", admin, *args],
-                          capture_output=True, text=True, timeout=20, check=False)
-    check(done.returncode, rc, done.stderr)
-    return done.stdout if rc == 0 else done.stderr
-
-
-def exports(text):
-    write_file(text)
-    return weft("exports", "reload")
-
-
-def walk(c, *names, cred=None):
-    return c.ok(putrootfh(), *[lookup(n) for n in names], getfh(), cred=cred).fh
-
-
-def names(c, fh, **how):
-    return sorted(e.name for e in c.readdir_all(fh, **how))
-
-
-def text(name):
-    return name.decode() if isinstance(name, bytes) else name
 
 
 # ---- what a client sees
@@ -104,7 +42,7 @@ def test_a_stranger_gets_nothing(make):
     for one in (exchange_id(b"a stranger", bytes(8)), putrootfh()):
         check(rejected(conn, 1, compound_args([one]), cred=auth_sys()), ("denied", 1, 5))
     conn.close()
-    known = CLUSTER.metric('weft_mds_refused_total\\{what="strangers"\\}')
+    known = exported.CLUSTER.metric('weft_mds_refused_total\\{what="strangers"\\}')
     check(known >= 2, True)
 
 
@@ -519,13 +457,13 @@ def test_a_bad_file_changes_nothing(make):
                             ('export "/a/../b" { client "*" {} }', 1, "..")):
         write_file(bad)
         told = weft("exports", "reload", rc=1)
-        check(what in told and (line is None or f"{FILE}:{line}: " in told), True, told)
+        check(what in told and (line is None or f"{exported.FILE}:{line}: " in told), True, told)
         walk(c, "a")
         args = [os.path.join(BUILD, "weft-mds"), "--check", "-o", "mds.store=/s",
-                "-o", "mds.cluster_key=/k", "-o", f"mds.exports={FILE}"]
+                "-o", "mds.cluster_key=/k", "-o", f"mds.exports={exported.FILE}"]
         done = subprocess.run(args, capture_output=True, text=True, timeout=20, check=False)
         check((done.returncode, what in done.stderr), (2, True), done.stderr)
-    os.unlink(FILE)
+    os.unlink(exported.FILE)
     check("No such file" in weft("exports", "reload", rc=1), True)
     walk(c, "a")
     check('"/a"' in weft("--json", "exports").replace("\\/", "/"), True)
@@ -539,7 +477,7 @@ def test_who_is_refused_for_the_port_is_told_why_on_both_sides(make):
                           capture_output=True, text=True, timeout=20, check=False)
     check((done.returncode != 0, "NFS4ERR_WRONGSEC" in done.stderr,
            "a port below 1024" in done.stderr), (True, True, True), done.stderr)
-    with open(f"{CLUSTER.dir}/log/mds.log", encoding="utf-8") as log:
+    with open(f"{exported.CLUSTER.dir}/log/mds.log", encoding="utf-8") as log:
         check(re.search(r"refused 127\.0\.0\.1:\d+ access to export \d+ \(NFS4ERR_WRONGSEC\): "
                         r"its port is not below 1024 \(privileged_port\)", log.read())
               is not None, True)
@@ -548,15 +486,15 @@ def test_who_is_refused_for_the_port_is_told_why_on_both_sides(make):
 def test_a_hangup_reloads(make):
     write_file(BASE + f'export "/strange" {{ create = yes privileged_port = no client "{STRANGER}" '
                f'{{ }} }}\n')
-    with open(f"{CLUSTER.dir}/run/mds.pid", encoding="ascii") as f:
+    with open(f"{exported.CLUSTER.dir}/run/mds.pid", encoding="ascii") as f:
         os.kill(int(f.read()), signal.SIGHUP)
     eventually(lambda: "/strange" in weft("exports"))
     c = make(STRANGER)
     c.ok(putrootfh(), lookup("strange"))
     write_file("nonsense")
-    with open(f"{CLUSTER.dir}/run/mds.pid", encoding="ascii") as f:
+    with open(f"{exported.CLUSTER.dir}/run/mds.pid", encoding="ascii") as f:
         os.kill(int(f.read()), signal.SIGHUP)
-    with open(f"{CLUSTER.dir}/log/mds.log", encoding="utf-8") as log:
+    with open(f"{exported.CLUSTER.dir}/log/mds.log", encoding="utf-8") as log:
         eventually(lambda: "exports not reloaded, the old ones stay" in log.read())
     walk(c, "strange")
 
@@ -579,7 +517,7 @@ def test_handles_outlive_restarts_and_the_order_of_the_file(make):
     blocks = BASE.split("export ")
     write_file(blocks[0] + "".join("export " + b for b in reversed(blocks[1:])).replace(
         "/* no AUTH_SYS here */", "").replace("# whoever administers", ""))
-    CLUSTER.restart()
+    exported.CLUSTER.restart()
     c = make(BOTH_C)
     for fh in handles:
         check(c.until(lambda r: r.status != 10013, putfh(fh), getattr_("type"),
@@ -609,8 +547,8 @@ def test_hosts_and_netgroups(make):
 
 
 def test_groups_of_the_server(make):
-    CLUSTER.dev("down", CLUSTER.dir)
-    CLUSTER.dev("up", CLUSTER.dir, "--set", "mds.groups=server")
+    exported.CLUSTER.dev("down", exported.CLUSTER.dir)
+    exported.CLUSTER.dev("up", exported.CLUSTER.dir, "--set", "mds.groups=server")
     a = make(ADMIN)
     root = a.root()
     fh = a.mkdir(root, "many", attrs={"mode": 0o770, "owner_group": "3040"})
@@ -633,24 +571,6 @@ def test_groups_of_the_server(make):
 # ---- harness
 
 
-def own_files(top):
-    """Names of this test's own, in this mount namespace."""
-    users = "root:x:0:0::/:/bin/sh\nmany:x:3000:3000::/:/bin/sh\n"
-    groups = ("root:x:0:\n" + "".join(f"g{n}:x:{n}:many\n" for n in range(3001, 3041))
-              + "other:x:3041:\n")
-    hosts = ("127.0.0.1 localhost\n127.0.0.31 named.weft.test\n127.0.0.32 in.weft.test\n127.0.0.33 "
-             "one.lab.test\n127.0.0.34 out.weft.test\n")
-    etc = os.path.join(top, "etc")
-    shutil.copytree("/etc", etc, symlinks=True)
-    for name, content in (("passwd", users), ("group", groups), ("hosts", hosts),
-                          ("netgroup", "trusted (in.weft.test,,) (127.0.0.35,,)\n"),
-                          ("nsswitch.conf",
-                           "passwd: files\ngroup: files\nhosts: files\nnetgroup: files\n")):
-        with open(os.path.join(etc, name), "w", encoding="utf-8") as f:
-            f.write(content)
-    subprocess.run(["mount", "--bind", etc, "/etc"], check=True)
-
-
 @contextlib.contextmanager
 def around(name):
     write_file(BASE)
@@ -660,16 +580,16 @@ def around(name):
 
 
 def main():
-    global CLUSTER, FILE
     top = tempfile.mkdtemp(prefix="weft-exports-test.")
-    FILE = os.path.join(top, "exports")
+    exported.FILE = os.path.join(top, "exports")
     write_file(BASE)
     own_files(top)
-    harness.THE = CLUSTER = Cluster(ds=1, settings=[f"mds.exports={FILE}", "mds.lease=60s"])
+    harness.THE = exported.CLUSTER = Cluster(ds=1, settings=[f"mds.exports={exported.FILE}",
+                                                             "mds.lease=60s"])
     try:
         tap.run(tap.named(globals()), around)
     finally:
-        CLUSTER.down()
+        exported.CLUSTER.down()
         subprocess.run(["umount", "/etc"], check=False)
         shutil.rmtree(top)
 

@@ -13,7 +13,7 @@ import harness  # noqa: E402
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import one_server  # noqa: E402
-from slow_test import holder  # noqa: E402
+from files import holder  # noqa: E402
 from mounts import EXT4_IOC_SHUTDOWN, NOLOGFLUSH, on_ext4, own_mounts, run  # noqa: E402
 
 MIB = 1 << 20

@@ -15,8 +15,8 @@ from harness import *  # noqa: E402,F403
 from steps import data_server, settled  # noqa: E402
 from nfs41 import err  # noqa: E402
 from tool import server  # noqa: E402
-from mirrored import (BLOCK, Shared, compared, contended, crossed, equal, made,  # noqa: E402
-                      servers, states, two_writers, uuid_of, whole)
+from mirrored import (BLOCK, Shared, cross, crossed_writers, through, compared,  # noqa: E402
+                      contended, equal, servers, states, uuid_of, whole)
 
 ACCES, IO, NXIO = 13, 5, 6
 LATER = "DELAY", "LAYOUTTRYLATER", "RECALLCONFLICT"
@@ -36,32 +36,6 @@ def lives(w, name):
     return server(w, name)["alive"]
 
 
-def cross(w, f, a, b):
-    """A comparison that began before both clients had the file recalls their layouts. Then cross()
-    tries again."""
-    for _ in range(20):
-        eventually(lambda: whole(a.c, f), 60, "a repair")
-        a.lay()
-        b.lay()
-        a.lay()
-        try:
-            crossed(w, f, a, b)
-        except (Failed, ValueError):
-            continue
-        if contended(w) and whole(a.c, f):
-            return
-    raise Failed("two do not get to write the file")
-
-
-def crossed_writers(w, name):
-    """Two clients have the file to write. Its copies differ in the first byte: the first copy has b
-    there. Returns (the file, both clients, their servers)."""
-    f = made(name)
-    a, b = two_writers(f)
-    cross(w, f, a, b)
-    return f, a, b, servers(a.c, f)
-
-
 class Reader(Shared):
     """Another client each time. It reads the copy that its layout prefers."""
 
@@ -74,13 +48,6 @@ class Reader(Shared):
         got = data_server(self.c, m).read(m.fhs[0], 0, 1)
         check(got.status, 0)
         return got.data
-
-
-def through(c, f):
-    """A byte as the metadata server reads it."""
-    got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), read(ANON, 0, 1), tries=600,
-                  pause=0.1)
-    return got.results[-1].data
 
 
 def name_of(c, f, deviceid):

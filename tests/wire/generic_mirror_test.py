@@ -16,12 +16,10 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
-import fenced_test  # noqa: E402
+import healing  # noqa: E402
 import harness  # noqa: E402
 import nfs3  # noqa: E402
-import repair_test  # noqa: E402
 import tap  # noqa: E402
-import truth_test  # noqa: E402
 from foreign import FIRST_PORT, KINDS, Foreign  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, settled  # noqa: E402
@@ -42,32 +40,32 @@ def of_kind(kind):
     return init
 
 
-def borrowed(module, name, *kinds):
+def borrowed(name, *kinds):
     """Runs a test of another file here, for these kinds."""
     for kind in kinds:
         def test(w, kind=kind):
             Wide.__init__ = of_kind(kind)
             try:
-                getattr(module, "test_" + name)(w)
+                getattr(healing, name)(w)
             finally:
                 Wide.__init__ = WIDE
         globals()[f"test_{name}_{kind}"] = test
 
 
-borrowed(repair_test, "a_copy_that_missed_a_write_heals_in_place", "source", "target", "both")
-borrowed(repair_test, "a_server_that_comes_back_gets_what_it_missed", "source", "target")
-borrowed(repair_test, "one_that_stays_away_is_replaced", "both")
-borrowed(repair_test, "a_restart_of_the_metadata_server_in_the_middle", "target")
-borrowed(repair_test, "a_restart_of_either_data_server_in_the_middle", "source", "target")
-borrowed(repair_test, "a_client_that_dies_leaves_copies_that_are_made_equal", "target")
-borrowed(repair_test, "one_that_is_given_up_does_too", "both")
-borrowed(repair_test, "a_writer_that_is_fenced_does_too", "source")
-borrowed(truth_test, "no_size_is_set_while_a_repair_is_about_to_copy", "target")
-borrowed(truth_test, "nothing_is_written_while_layouts_with_a_stale_copy_come_back", "target")
-borrowed(fenced_test, "a_write_that_comes_late_is_refused", "both", "target")
+borrowed("a_copy_that_missed_a_write_heals_in_place", "source", "target", "both")
+borrowed("a_server_that_comes_back_gets_what_it_missed", "source", "target")
+borrowed("one_that_stays_away_is_replaced", "both")
+borrowed("a_restart_of_the_metadata_server_in_the_middle", "target")
+borrowed("a_restart_of_either_data_server_in_the_middle", "source", "target")
+borrowed("a_client_that_dies_leaves_copies_that_are_made_equal", "target")
+borrowed("one_that_is_given_up_does_too", "both")
+borrowed("a_writer_that_is_fenced_does_too", "source")
+borrowed("no_size_is_set_while_a_repair_is_about_to_copy", "target")
+borrowed("nothing_is_written_while_layouts_with_a_stale_copy_come_back", "target")
+borrowed("a_write_that_comes_late_is_refused", "both", "target")
 
 
-borrowed(fenced_test, "one_that_waited_in_a_server_that_stood_still_is_never_read", "target")
+borrowed("one_that_waited_in_a_server_that_stood_still_is_never_read", "target")
 
 
 def open_in(name, policy):
@@ -677,7 +675,7 @@ def test_a_copy_waits_for_a_write_that_it_left_to_its_client(w):
     equal(w, x.c, x.f, bytes(x.data))
 
 
-SETTINGS = {**truth_test.SETTINGS,
+SETTINGS = {**healing.SETTINGS,
             "nothing_of_before_is_left_behind_an_end_that_a_write": ["mds.repair_rate=1M"],
             "what_is_found_equal_is_looked_at_again_after_a": ["mds.repair_rate=1M"],
             "a_copy_waits_for_a_write_that_it_left_to_its": ["mds.repair_rate=2M"],

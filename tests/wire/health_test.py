@@ -17,11 +17,10 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import harness  # noqa: E402
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
-from dead_test import pid_of  # noqa: E402
-from join_test import Server  # noqa: E402
+from beside import Server  # noqa: E402
 from nfs41 import close, err, remove  # noqa: E402
-from repair_test import Wide, servers  # noqa: E402
-from scrub_test import object_path, without  # noqa: E402
+from mirrored import Wide, object_path, servers, without  # noqa: E402
+from tool import pid_of  # noqa: E402
 
 LEVELS = {"ok": 0, "warn": 1, "error": 2}
 SEVERITIES = {"info": 0, "warn": 1, "error": 2}

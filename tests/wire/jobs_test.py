@@ -2,54 +2,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """The list of jobs: each kind shows up with its number and gets on, can be waited for and
 cancelled, and what is durable keeps its number over a restart. Prints TAP."""
-import http.client
-import json
 import os
 import pty
 import select
-import socket
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from harness import *  # noqa: E402,F403
-from data_test import layout_of  # noqa: E402
-from move_test import ask, weft  # noqa: E402
-from repair_test import MB, QUICK, Wide, servers, states, whole  # noqa: E402
+from files import MB, layout_of  # noqa: E402
+from jobs import api, ended, one  # noqa: E402
+from mirrored import QUICK, Wide, servers, states, whole  # noqa: E402
+from tool import ask, weft  # noqa: E402
 
 # What is copied takes seconds. A data server copies 8 MiB at a time.
 SLOW = [*QUICK, "mds.repair_rate=16M"]
 
 
-def api(w, method, target, want=200, body=None):
-    conn = http.client.HTTPConnection("mds")
-    conn.sock = socket.socket(socket.AF_UNIX)
-    conn.sock.connect(w.where["mds"].removeprefix("unix:"))
-    conn.request(method, target, body)
-    with conn.getresponse() as reply:
-        got = json.loads(reply.read())
-        check(reply.status, want, f"{method} {target}: {got}")
-        return got
-
-
 def jobs(w, **args):
     query = "&".join(f"{k}={v}" for k, v in args.items())
     return api(w, "GET", f"/v1/jobs?{query}")
-
-
-def one(w, job):
-    return api(w, "GET", f"/v1/jobs/one?id={job}")
-
-
-def ended(w, job):
-    """Waits until it is over."""
-    last = {}
-
-    def over():
-        last.update(one(w, job))
-        return last["state"] in ("done", "failed", "cancelled")
-    eventually(over, 60, f"the end of job {job}")
-    return last
 
 
 def grows(w, job, key="done_bytes", steps=3):

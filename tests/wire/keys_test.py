@@ -20,7 +20,7 @@ from harness import *  # noqa: E402,F403
 from steps import data_server, settled  # noqa: E402
 from files import v3_attrs, wcc  # noqa: E402
 from tool import admin_of, weft_json as weft  # noqa: E402
-from join_test import Server, mds_said  # noqa: E402
+from beside import Server, mds_said  # noqa: E402
 
 LONG = 60
 MASK = (1 << 64) - 1

@@ -11,7 +11,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import tap  # noqa: E402
-from libweft_test import libweft  # noqa: E402
+from libweft import libweft  # noqa: E402
 from harness import Failed, eventually  # noqa: E402
 
 PORT = 12049

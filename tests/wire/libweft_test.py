@@ -9,40 +9,16 @@ import os
 import random
 import select
 import socket
-import subprocess
 import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import tap  # noqa: E402
-from harness import ADDR, BUILD, Client, Cluster, Failed, check  # noqa: E402
+from harness import ADDR, Client, Cluster, Failed, check  # noqa: E402
+from libweft import libweft  # noqa: E402
 from nfs41 import lookup, putfh, putrootfh, setattr_, setxattr  # noqa: E402
 
-PROGRAM = os.path.join(BUILD, "tests/wirelib/weft_client")
 THE = None
-
-
-def libweft(name, answers=None, address=ADDR, **env):
-    """Runs a test of the program. answers maps a line that it prints to what is done then. Returns
-    its other lines."""
-    p = subprocess.Popen([PROGRAM, f"{address[0]}:{address[1]}", name], stdin=subprocess.PIPE,
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                         env={**os.environ, **env})
-    said = []
-    try:
-        for line in p.stdout:
-            if answers and line.strip() in answers:
-                answers[line.strip()]()
-                p.stdin.write("\n")
-                p.stdin.flush()
-            else:
-                said.append(line.strip())
-        _, why = p.communicate(timeout=60)
-    finally:
-        p.kill()
-    if p.returncode:
-        raise Failed(f"{name}: status {p.returncode}: {why.strip()[-600:]}")
-    return said
 
 
 class Proxy:

@@ -8,7 +8,6 @@ There are 2,000 clients on as many connections, 10,000 with WEFT_SOAK=1 or MANY_
 """
 import glob
 import os
-import re
 import resource
 import select
 import socket
@@ -21,10 +20,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import harness  # noqa: E402
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
+from load import SANITIZED, Slots, anon, mds_pid  # noqa: E402
 from nfs41 import err, op  # noqa: E402
 
-with open(os.path.join(BUILD, "weft-mds"), "rb") as program:
-    SANITIZED = b"__asan_init" in program.read()
 CLIENTS_N = int(os.environ.get("MANY_CLIENTS")
                 or (500 if SANITIZED else 10000 if os.environ.get("WEFT_SOAK") else 2000))
 # Bounds of the daemon's memory in bytes: for a client with its session, an open and a layout, and
@@ -130,17 +128,6 @@ class Swarm:
 
     def renew(self):
         return self.in_session(lambda i: [])
-
-
-def anon(pid):
-    """Bytes of memory of its own that the process has."""
-    with open(f"/proc/{pid}/status", encoding="ascii") as f:
-        return int(re.search(r"RssAnon:\s+(\d+)", f.read())[1]) * 1024
-
-
-def mds_pid(w):
-    return next(r["pid"] for r in json.loads(w.dev("status", w.dir, "--json"))["daemons"]
-                if r["name"] == "mds")
 
 
 def clients_known(w):
@@ -325,31 +312,6 @@ def test_trunking(w):
     c.no("BAD_STATEID", putfh(f), read(s, 0, 1))
     check(err(second.compound(destroy_session(other.sessionid)).status), "OK")
     c.ok(putrootfh(), conn=second)
-
-
-class Slots:
-    """A session, slot by slot."""
-
-    def __init__(self, asked=64, ops=16, **how):
-        self.c = client(session=False, **how)
-        self.c.exchange_id()
-        self.c.create_session(fore=dict(reqs=asked, cached=16384, ops=ops))
-        self.granted = self.c.session.fore.reqs
-        self.seqs = {}
-
-    def send(self, slot, *ops, highest=None, again=False, want="OK", cache=False):
-        """Sends the slot's next request, or its last one again. Returns the result of SEQUENCE."""
-        seq = self.seqs.get(slot, 0) + (not again)
-        got = self.c.conn.compound(sequence(self.c.session.sessionid, seq, slot,
-                                            slot if highest is None else highest, cache), *ops)
-        check(err(got.status), want, f"slot {slot}")
-        if got.results[0].status == 0:
-            self.seqs[slot] = seq
-        return got.results[0]
-
-    def told(self, *args, **how):
-        r = self.send(*args, **how)
-        return r.highest + 1, r.target + 1
 
 
 def test_a_session_that_uses_its_last_slots_gets_more(w):

@@ -8,7 +8,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from harness import *  # noqa: E402,F403
-from jobs_test import api  # noqa: E402
+from jobs import api  # noqa: E402
 from files import MB, content, layout_of  # noqa: E402
 from mirrored import QUICK, equal, servers, states  # noqa: E402
 from steps import data_server, lay, settled  # noqa: E402

@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 from nfs41 import FILE_SYNC, Client, Conn, err, putfh, read, setxattr, write  # noqa: E402
 from harness import check, eventually  # noqa: E402
 import tap  # noqa: E402
-import tls_test  # noqa: E402
+import tls_wire  # noqa: E402
 from tap import BUILD  # noqa: E402
 
 USER = pwd.getpwnam("nobody")
@@ -121,7 +121,7 @@ def powerless(daemon):
 
 def test_daemons_of_root_become_the_user_and_serve():
     with folder() as (top, start):
-        certs = tls_test.CERTS = tls_test.Certs()
+        certs = tls_wire.CERTS = tls_wire.Certs()
         for name in ("server", "server.key"):
             os.chmod(certs[name], 0o400)
         os.chmod(certs.dir, 0o755)
@@ -142,7 +142,7 @@ def test_daemons_of_root_become_the_user_and_serve():
         check(err(done.status), "OK")
         check(c.ok(putfh(f), read(s, 0, 100)).data, b"by nobody")
         c.ok(putfh(d), setxattr("user.a", b"b"))
-        check(tls_test.TlsConn(("127.0.0.1", MDS_PORT)).rpc(0), b"")
+        check(tls_wire.TlsConn(("127.0.0.1", MDS_PORT)).rpc(0), b"")
         c.close()
         for store in ",".join(stores.values()).split(","):
             check(len(os.listdir(store)) > 1, True, store)
@@ -157,7 +157,7 @@ def test_daemons_of_root_become_the_user_and_serve():
             os.kill(d.child.pid, signal.SIGHUP)
             d.wait(f"server.pem: Permission denied, as user {USER.pw_name}; the certificates "
                    "loaded before stay in use")
-        check(tls_test.TlsConn(("127.0.0.1", MDS_PORT)).rpc(0), b"")
+        check(tls_wire.TlsConn(("127.0.0.1", MDS_PORT)).rpc(0), b"")
         for name in ("server", "server.key"):
             os.chown(certs[name], USER.pw_uid, -1)
         for d in (mds, ds):

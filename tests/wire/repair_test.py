@@ -4,7 +4,6 @@
 daemon, and while clients write. Prints TAP."""
 import json
 import os
-import random
 import struct
 import subprocess
 import sys
@@ -12,85 +11,26 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import harness  # noqa: E402
+import healing  # noqa: E402
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import lay, one_server, settled, striped  # noqa: E402
 from files import MB, content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
-from mirrored import (QUICK, Wide, Writer, bytes_of, equal, servers, states, stopped,  # noqa: E402
-                      uuid_of, whole, x_ino)
+from mirrored import (Wide, Writer, bytes_of, equal, servers, states, stopped, whole,  # noqa: E402
+                      x_ino)
 from tool import weft  # noqa: E402
 
 def test_a_copy_that_missed_a_write_heals_in_place(w):
-    x = Wide("place")
-    name = servers(x.c, x.f)[1]
-    at = next(i for i, m in enumerate(x.o.mirrors) if uuid_of(x.c, x.f, name) == m[0].deviceid)
-    x.ds[1 - at].write(x.o.mirrors[1 - at][0].fhs[0], MB, b"n" * 5000)
-    x.data[MB:MB + 5000] = b"n" * 5000
-    x.report(at)
-    x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
-    eventually(lambda: whole(x.c, x.f), 10, "repair")
-    check(servers(x.c, x.f)[1], name, "in place")
-    equal(w, x.c, x.f, bytes(x.data))
-    check(w.metric("weft_mds_repair_equal_bytes_total") >= 2 * MB, True,
-          "what was equal was not written")
-    check(w.metric("weft_mds_repair_files"), 0)
-    mtime = x.c.attrs(x.f, "time_modify").time_modify
-    check(len(settled(x.c, x.f, x.s).mirrors), 2)
-    time.sleep(0.3)
-    check(x.c.attrs(x.f, "time_modify").time_modify, mtime, "what was copied is no write")
+    healing.a_copy_that_missed_a_write_heals_in_place(w)
 
 
 def test_a_server_that_comes_back_gets_what_it_missed(w):
-    x = Wide("back")
-    name = servers(x.c, x.f)[0]
-    at = next(i for i, m in enumerate(x.o.mirrors) if uuid_of(x.c, x.f, name) == m[0].deviceid)
-    w.dev("kill", w.dir, name, "-9")
-    # A client's mirrored write: one copy takes it, and the client reports that it cannot reach the
-    # other.
-    x.data[MB:MB + 9] = b"on one of"
-    check(x.ds[1 - at].write(x.o.mirrors[1 - at][0].fhs[0], MB, b"on one of").status, 0)
-    x.report(at, 6)
-    check(states(x.c, x.f)[0], "stale")
-    x.give_back()
-    done = lambda got: err(got.status) != "DELAY"
-    for off in (5, 2 * MB):
-        x.c.until(done, putfh(x.f), write(x.s, off, b"while it was away", FILE_SYNC), tries=200)
-        x.data[off:off + 17] = b"while it was away"
-    check(sorted(states(x.c, x.f)), ["in-sync", "stale"])
-    check(content(x.c, x.f, x.s) == bytes(x.data), True)
-    w.dev("start", w.dir, name)
-    eventually(lambda: whole(x.c, x.f), 15, "repair")
-    check(servers(x.c, x.f)[0], name, "in place")
-    equal(w, x.c, x.f, bytes(x.data))
+    healing.a_server_that_comes_back_gets_what_it_missed(w)
 
 
 def test_one_that_stays_away_is_replaced(w):
-    x = Wide("gone", policy="stripes=2,mirrors=2", size=0)
-    for off in range(0, 5 * MB, MB):
-        data = random.Random(off).randbytes(MB)
-        x.c.ok(putfh(x.f), write(x.s, off, data, FILE_SYNC))
-        x.data += data
-    x.give_back()
-    before = servers(x.c, x.f)
-    name = before[0]
-    w.dev("kill", w.dir, name, "-9")
-    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), write(x.s, 0, b"on", FILE_SYNC),
-              tries=200)
-    x.data[:2] = b"on"
-    eventually(lambda: whole(x.c, x.f) or name not in servers(x.c, x.f), 20, "repair")
-    eventually(lambda: states(x.c, x.f)[0] == "in-sync", 10, "repair of the object")
-    now = servers(x.c, x.f)
-    check((now[0] == name, now[1:] == before[1:]), (False, True), f"{before} -> {now}")
-    check(now[0] in now[2:3], False, "copies of a stripe share no server")
-    check(content(x.c, x.f, x.s) == bytes(x.data), True)
-    got = bytes_of(w, x.c, x.f)
-    check(got[0] == got[2], True, "equal")
-    w.dev("start", w.dir, name)
-    eventually(lambda: w.metric("weft_mds_orders") == 0, 10, "deletion of the old object")
-    old = [p for _, _, names in os.walk(os.path.join(w.dir, name, "objects"))
-           for p in names if p.startswith(f"{x_ino(x):016x}.")]
-    check(old, [], "the old object is deleted")
+    healing.one_that_stays_away_is_replaced(w)
 
 
 def test_writes_go_on_while_it_is_repaired(w):
@@ -112,40 +52,15 @@ def test_writes_go_on_while_it_is_repaired(w):
 
 
 def test_a_restart_of_the_metadata_server_in_the_middle(w):
-    x = Wide("mds", 12 * MB)
-    x.report(1)
-    x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
-    eventually(lambda: "rebuilding" in states(x.c, x.f), 8, "the beginning of the repair")
-    data = bytes(x.data)
-    w.restart()
-    c = client()
-    eventually(lambda: whole(c, x.f), 25, "repair after the restart")
-    equal(w, c, x.f, data)
+    healing.a_restart_of_the_metadata_server_in_the_middle(w)
 
 
 def test_a_restart_of_either_data_server_in_the_middle(w):
-    for which in (0, 1):
-        x = Wide(f"ds{which}", 12 * MB)
-        names = servers(x.c, x.f)
-        at = next(i for i,
-                  m in enumerate(x.o.mirrors) if uuid_of(x.c, x.f, names[1]) == m[0].deviceid)
-        x.report(at)
-        x.c.ok(putfh(x.f), layoutreturn(x.o.stateid))
-        eventually(lambda: "rebuilding" in states(x.c, x.f), 8, "the beginning of the repair")
-        w.restart(names[which])
-        eventually(lambda: whole(x.c, x.f), 40,
-                   f"repair after a restart of the {('source', 'target')[which]}")
-        equal(w, x.c, x.f, bytes(x.data))
+    healing.a_restart_of_either_data_server_in_the_middle(w)
 
 
 def test_a_client_that_dies_leaves_copies_that_are_made_equal(w):
-    x = Wide("dead")
-    check(x.ds[1].write(x.o.mirrors[1][0].fhs[0], 0, b"half of a write").status, 0)
-    other = client()
-    fresh = Client(ADDR, owner=x.c.owner, verifier=b"rebooted")  # it is back, and knows nothing
-    harness.CLIENTS.append(fresh)
-    eventually(lambda: w.metric("weft_mds_repaired_total") > 0 and whole(other, x.f), 15, "repair")
-    equal(w, other, x.f)
+    healing.a_client_that_dies_leaves_copies_that_are_made_equal(w)
 
 
 def half_done(w, x, off, data, begin, end):
@@ -243,27 +158,11 @@ def test_a_copy_that_is_cancelled_in_the_middle_of_such_a_piece_does_too(w):
 
 
 def test_one_that_is_given_up_does_too(w):
-    x = Wide("given up")
-    check(x.ds[1].write(x.o.mirrors[1][0].fhs[0], 0, b"half of a write").status, 0)
-    before = w.metric("weft_mds_repaired_total")
-    x.c.conn.close()
-    # Each question has a client of its own, whose lease has just begun.
-    eventually(lambda: w.metric("weft_mds_repaired_total") > before and whole(client(), x.f), 60,
-               "eviction and repair")
-    equal(w, client(), x.f)
+    healing.one_that_is_given_up_does_too(w)
 
 
 def test_a_writer_that_is_fenced_does_too(w):
-    x = Wide("fenced")
-    check(x.ds[0].write(x.o.mirrors[0][0].fhs[0], 0, b"half of a write").status, 0)
-    other = client()
-    before = w.metric("weft_mds_repaired_total")
-    got = other.ok(putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG))
-    other.until(lambda got: err(got.status) != "DELAY", putfh(x.f),
-                setattr_(got.stateid, size=2 * MB), tries=200)
-    eventually(lambda: w.metric("weft_mds_repaired_total") > before and whole(other, x.f), 15,
-               "repair")
-    equal(w, other, x.f)
+    healing.a_writer_that_is_fenced_does_too(w)
 
 
 def test_one_that_does_not_come_back_after_a_restart_does_too(w):
@@ -399,18 +298,5 @@ def test_what_is_not_repaired_stays_stale(w):
     w.dev("up", w.dir)
 
 
-def settings(name):
-    return [*QUICK, *(["mds.io_error_after=4s"] if "no_copy_answers" in name else []),
-            *(["mds.repair_rate=4M"] if "restart" in name or "writes_go" in name else []),
-            *(["mds.repair_rate=2M"] if "tool" in name else []),
-            # In place, however slow the machine.
-            *(["mds.repair_wait=60s"] if "tool" in name or "comes_back" in name
-              or "data_server" in name else []),
-            *(["mds.courtesy=1s", "mds.lease=2s"] if "given" in name else []),
-            # The metadata server does not give up a server that stands still.
-            *(["ds.lease=60s", "mds.ds_dead=60s", "mds.ds_suspect=50s"] if "of_a_write" in name
-              or "such_a_write" in name or "such_a_piece" in name else [])]
-
-
 if __name__ == "__main__":
-    run_apart(globals(), settings=settings)
+    run_apart(globals(), settings=healing.settings)

@@ -2,11 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that get other stripes or another unit, while clients write and across kills of the
 metadata server and of data servers. Prints TAP."""
-import http.client
-import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +11,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from harness import *  # noqa: E402,F403
 from files import MB, content, layout_of  # noqa: E402
+from jobs import restriping  # noqa: E402
 from tool import ask, fsck, weft  # noqa: E402
 from nfs41 import err  # noqa: E402
 from mirrored import QUICK, Striped, servers, writing  # noqa: E402
@@ -38,22 +36,6 @@ def read_all(c, f, size):
     c.ok(putfh(f), op("CLOSE", u32(0), stateid(s)))
     check(len(data), size)
     return data
-
-
-def restriping(w, path):
-    got = mds_json(w, path)
-    return got["restriping"][0] if got["files"] else None
-
-
-def mds_json(w, path):
-    """The API's answer."""
-    conn = http.client.HTTPConnection("mds")
-    conn.sock = socket.socket(socket.AF_UNIX)
-    conn.sock.connect(w.where["mds"].removeprefix("unix:"))
-    conn.request("GET", f"/v1/restripe?path={path}")
-    with conn.getresponse() as reply:
-        check(reply.status, 200)
-        return json.loads(reply.read())
 
 
 def clean(w):

@@ -15,7 +15,8 @@ import harness  # noqa: E402
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, lay  # noqa: E402
-from many_test import SANITIZED, Slots, anon  # noqa: E402
+from files import holder  # noqa: E402
+from load import SANITIZED, Pace, Slots, anon, raw_call  # noqa: E402
 from nfs41 import err, op  # noqa: E402
 
 MIB = 1 << 20
@@ -28,52 +29,6 @@ def pid_of(w, name):
 
 def done(w, name):
     return int(w.metric(r'weft_mds_op_total{op="%s"}' % name))
-
-
-class Pace:
-    """The operations of a client in a directory of its own, one after the other; how long each
-    takes, and how many were done."""
-
-    def __init__(self):
-        self.c = client()
-        self.d = self.c.mkdir(self.c.root(), f"pace{time.monotonic_ns()}")
-        self.s, self.f = self.c.open(self.d, "f")
-        self.n = 0
-
-    def turn(self):
-        c, name = self.c, f"n{self.n}"
-        c.ok(putfh(self.d), create(FIFO, name, mode=0o600))
-        c.ok(putfh(self.d), lookup(name), getattr_("type", "change"))
-        c.ok(putfh(self.d), readdir(maxcount=2000))
-        c.ok(putfh(self.f), setxattr("x", name.encode()))
-        c.ok(putfh(self.d), remove(name))
-        self.n += 1
-
-    def run(self, seconds=0.6, least=15):
-        """The median and the longest of its turns."""
-        took, until = [], time.monotonic() + seconds
-        while time.monotonic() < until or len(took) < least:
-            began = time.monotonic()
-            self.turn()
-            took.append(time.monotonic() - began)
-        return statistics.median(took), max(took)
-
-    def beside(self, what, before, more=0.02):
-        for _ in range(4):  # other programs run on the machine
-            now = self.run()
-            late = now[0] > 8 * before[0] + more or now[1] > before[1] + 0.7
-            if not late:
-                break
-        tap.say(f"{what}: five operations in {now[0] * 1000:.1f} ms (longest {now[1] * 1000:.0f}), "
-                f"before in {before[0] * 1000:.1f}")
-        if late:
-            raise Failed(f"{what}: {now[0] * 1000:.1f} ms, longest {now[1] * 1000:.0f} ms; before "
-                         f"{before[0] * 1000:.1f} ms")
-
-
-def raw_call(xid, *ops):
-    record = rpc_call(xid, 1, compound_args(ops), auth_sys())
-    return u32(0x80000000 | len(record)) + record
 
 
 def deaf(addr=ADDR):
@@ -292,11 +247,6 @@ def test_a_client_that_does_not_answer_recalls(w):
     # The other clients' layouts are as they were.
     pace.beside("after the recalls", before)
     c.drop()
-
-
-def holder(c, f):
-    return json.loads(c.ok(putfh(f),
-                           getxattr("weft.layout")).value)["mirrors"][0]["objects"][0]["ds"]
 
 
 def test_a_data_server_that_stands_still(w):

@@ -13,15 +13,14 @@ import tempfile
 from contextlib import ExitStack
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
-import clone_test  # noqa: E402
+import mounts  # noqa: E402
 from harness import *  # noqa: E402,F403
 from nfs41 import clone, copy, err  # noqa: E402
-from first_test import cross, crossed_writers, through  # noqa: E402
 from tool import weft  # noqa: E402
 from files import MB  # noqa: E402
-from mirrored import (BLOCK, compared, contended, equal, made, servers, stopped,  # noqa: E402
-                      two_writers, whole)
-from restripe_test import restriping  # noqa: E402
+from mirrored import (BLOCK, compared, contended, cross, crossed_writers, equal, made,  # noqa: E402
+                      servers, stopped, through, two_writers, whole)
+from jobs import restriping  # noqa: E402
 
 XFS = None  # a folder on it
 WANT = b"b" * BLOCK + b"0" * (3 * BLOCK)  # the first copy's; the other begins with a
@@ -181,7 +180,7 @@ def test_what_was_laid_out_anew_amid_is_not_told_to_be_verified(w):
 
 
 if __name__ == "__main__":
-    XFS = clone_test.mounted()
+    XFS = mounts.mounted()
     if XFS:
         tempfile.tempdir = XFS
     try:

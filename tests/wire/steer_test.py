@@ -9,6 +9,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import harness  # noqa: E402
+from files import stats, told  # noqa: E402
 from tool import rows, weft  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import lay  # noqa: E402
@@ -52,20 +53,6 @@ def part(got, want, n=N):
     """Within 5 sigma: by chance, one test of some million fails."""
     sigma = (n * want * (1 - want)) ** 0.5
     check(abs(got - n * want) <= 5 * sigma, True, f"{got} of {n}, want {n * want:.0f}")
-
-
-def told(server, ops, size, us):
-    """A LAYOUTSTATS body: this many reads of this size, each of us microseconds."""
-    total = (ops * us // 1000000, ops * us % 1000000 * 1000)
-    read_ = u64(ops) + u64(ops * size) + u64(ops) + u64(ops * size) + u64(0) + nfstime(total) * 2
-    none = u64(0) * 5 + nfstime((0, 0)) * 2
-    return (opaque("tcp") + opaque("127.0.0.1.47.18") + opaque(server.fhs[0]) + read_ + none
-            + nfstime((1, 0)) + boolean(False))
-
-
-def stats(sid, server, ops, size, us):
-    return op("LAYOUTSTATS", u64(0), u64(MAX64), stateid(sid), u64(0) * 4, server.deviceid,
-              u32(FLEX), opaque(told(server, ops, size, us)))
 
 
 def test_clients_are_spread_by_weight(w):

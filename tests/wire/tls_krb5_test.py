@@ -17,7 +17,7 @@ except ImportError as e:
     print("1..0 # skip python3-gssapi is missing", e)
     sys.exit(0)
 import gss  # noqa: E402
-import tls_test  # noqa: E402
+import tls_wire  # noqa: E402
 from gss import Cred, GssClient, GssConn  # noqa: E402
 from harness import ADDR, Cluster, check  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
@@ -31,7 +31,7 @@ TOP = REALM = W = KIND = None
 class BothConn(GssConn):
     def __init__(self, addr, on_call=None, source=None):
         self.gss = {}
-        tls_test.TlsConn.__init__(self, addr, on_call, ctx=tls_test.context())
+        tls_wire.TlsConn.__init__(self, addr, on_call, ctx=tls_wire.context())
 
 
 class BothClient(GssClient):
@@ -47,8 +47,8 @@ def cluster(ds_tls):
     if W:
         W.down()
     W, KIND = None, ds_tls
-    tls_test.live()
-    certs = tls_test.CERTS
+    tls_wire.live()
+    certs = tls_wire.CERTS
     settings = [f"mds.keytab={REALM.keytab('nfs/localhost')}", "mds.idmap_domain=weft.test",
                 "mds.tls=optional", f"ds.tls={ds_tls}"]
     settings += [s for d in ("mds", "ds") for s in (f"{d}.tls_cert={certs['live']}",
@@ -135,11 +135,11 @@ def main():
         return
     TOP = tempfile.mkdtemp(prefix="weft-tls-krb5.")
     try:
-        tls_test.CERTS = tls_test.Certs()
+        tls_wire.CERTS = tls_wire.Certs()
         REALM = gss.Realm(TOP, "games", "nfs/localhost", skew=1)
         tap.run(tap.named(globals()))
     finally:
-        tls_test.down(TOP, W, REALM)
+        tls_wire.down(TOP, W, REALM)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import harness  # noqa: E402
 from harness import *  # noqa: E402,F403
-from jobs_test import api, ended  # noqa: E402
-from move_test import weft  # noqa: E402
+from jobs import api, ended  # noqa: E402
+from tool import weft  # noqa: E402
 from steps import one_server  # noqa: E402
 from tool import fsck  # noqa: E402
 from nfs41 import ANON, close, copy, err, remove, rename, savefh  # noqa: E402

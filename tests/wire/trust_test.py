@@ -27,10 +27,10 @@ if os.environ.get("WEFT_EXPORTS_TEST") != "inside":
               ["unshare", "-m", sys.executable, os.path.abspath(__file__), *sys.argv[1:]])
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
-import exports_test  # noqa: E402
+import exported  # noqa: E402
 import harness  # noqa: E402
 import tap  # noqa: E402
-from exports_test import ADMIN, BASE, BOTH_C, ONLY_B, exports, names, text, walk  # noqa: E402
+from exported import ADMIN, BASE, BOTH_C, ONLY_B, exports, names, text, walk  # noqa: E402
 from harness import BUILD, Cluster, check, eventually, rejected  # noqa: E402
 from steps import lay  # noqa: E402
 from nfs41 import *  # noqa: E402,F403
@@ -38,7 +38,7 @@ from nfs41 import err, op  # noqa: E402
 
 MB = 1 << 20
 KEEP = 1.0  # the server uses an answer for twice as long while it cannot ask again
-make = exports_test.client
+make = exported.client
 
 
 # ---- name services
@@ -108,7 +108,7 @@ def users_unreadable():
 
 
 def log_lines(what):
-    with open(f"{exports_test.CLUSTER.dir}/log/mds.log", encoding="utf-8") as log:
+    with open(f"{exported.CLUSTER.dir}/log/mds.log", encoding="utf-8") as log:
         return sum(what in line for line in log)
 
 
@@ -158,7 +158,7 @@ def test_a_user_whose_groups_cannot_be_told_waits():
 
 def test_nobody_has_no_groups_to_tell():
     exports(BASE.replace('export "/a" {', 'export "/a" {\n\tsquash = all'))
-    c = make(exports_test.ALL)
+    c = make(exported.ALL)
     fa = walk(c, "a")
     with users_unreadable():
         c.ok(putfh(fa), getattr_("type"), cred=auth_sys(4713, 4713))
@@ -284,7 +284,7 @@ def objects():
         except FileNotFoundError:
             return 0
 
-    return sum(size(p) > 0 for p in glob.glob(f"{exports_test.CLUSTER.dir}/ds*/objects/**",
+    return sum(size(p) > 0 for p in glob.glob(f"{exported.CLUSTER.dir}/ds*/objects/**",
                                               recursive=True))
 
 
@@ -363,7 +363,7 @@ def test_what_goes_is_given_back_by_its_client_alone():
     asks = ((f, locku(lk)), (f, open_downgrade(sid, READ)), (f, close(sid)),
             (f2, layoutreturn(layout.stateid)), (f3, delegreturn(deleg.deleg_stateid)),
             (f2, close(s2)))
-    for addr, cred in ((exports_test.RO, None), (ADMIN, None), (BOTH_C, harness.NOBODY)):
+    for addr, cred in ((exported.RO, None), (ADMIN, None), (BOTH_C, harness.NOBODY)):
         conn = Conn(harness.ADDR, source=(addr, 0))
         for fh, ask in asks:
             got = c.call(putfh(fh), ask, conn=conn, cred=cred)
@@ -527,7 +527,7 @@ def test_commit_is_for_those_who_write():
     two.ok(putfh(a), setattr_(mode=0o777))
     s, f = two.open(a, "commit")
     two.ok(putfh(f), write(s, 0, b"words"))
-    make(exports_test.RO).no("ACCESS", putfh(f), commit())
+    make(exported.RO).no("ACCESS", putfh(f), commit())
     exports(BASE.replace('client "127.0.0.2" { access = rw squash',
                          'client "127.0.0.2" { access = ro squash'))
     two.no("ROFS", putfh(f), write(s, 0, b"words"))
@@ -556,7 +556,7 @@ def test_many_stateids_are_tested():
 def test_a_peer_that_is_gone_ends_its_connection_in_a_minute():
     """TCP_USER_TIMEOUT, read from the server's own sockets."""
     c = make(ADMIN)
-    with open(f"{exports_test.CLUSTER.dir}/run/mds.pid", encoding="ascii") as f:
+    with open(f"{exported.CLUSTER.dir}/run/mds.pid", encoding="ascii") as f:
         pid = int(f.read())
     libc = ctypes.CDLL(None, use_errno=True)
     pidfd, found = libc.syscall(434, pid, 0), []
@@ -590,9 +590,9 @@ def around(name):
 def main():
     global DNS
     top = tempfile.mkdtemp(prefix="weft-trust-test.")
-    exports_test.FILE = os.path.join(top, "exports")
-    exports_test.write_file(BASE)
-    exports_test.own_files(top)
+    exported.FILE = os.path.join(top, "exports")
+    exported.write_file(BASE)
+    exported.own_files(top)
     with open("/etc/nsswitch.conf", "a", encoding="ascii") as f:
         f.write("hosts: files dns\n")
     with contextlib.suppress(FileNotFoundError):
@@ -600,14 +600,14 @@ def main():
     resolver(1)
     try:
         DNS = Dns()
-        exports_test.CLUSTER = Cluster(ds=2, settings=[f"mds.exports={exports_test.FILE}",
+        exported.CLUSTER = Cluster(ds=2, settings=[f"mds.exports={exported.FILE}",
                                                        "mds.groups=server", "mds.names_keep=1s",
                                                        "mds.lease=5s", "mds.recall_deadline=5s"])
-        harness.THE = exports_test.CLUSTER
+        harness.THE = exported.CLUSTER
         tap.run(tap.named(globals()), around)
     finally:
-        if exports_test.CLUSTER:
-            exports_test.CLUSTER.down()
+        if exported.CLUSTER:
+            exported.CLUSTER.down()
         subprocess.run(["umount", "/etc"], check=False)
         shutil.rmtree(top)
 

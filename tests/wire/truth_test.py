@@ -4,16 +4,15 @@
 that moment. Prints TAP."""
 import os
 import sys
-import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
+import healing  # noqa: E402
 from harness import *  # noqa: E402,F403
-from steps import again, settled  # noqa: E402
+from steps import again  # noqa: E402
 from files import MB, content, layout_of  # noqa: E402
 from nfs41 import err  # noqa: E402
-from mirrored import QUICK, Wide, equal, servers, states, uuid_of, whole, x_ino  # noqa: E402
-from tool import weft  # noqa: E402
+from mirrored import QUICK, Wide, servers, states, uuid_of, whole, x_ino  # noqa: E402
 
 
 def at_of(x, name):
@@ -25,22 +24,8 @@ def objects_of(x):
     return [o["object"] for m in layout_of(x.c, x.f)["mirrors"] for o in m["objects"]]
 
 
-def running(w):
-    return json.loads(weft(w, "--json", "mirror", "status"))["running"]
-
-
 def test_no_size_is_set_while_a_repair_is_about_to_copy(w):
-    x = Wide("cut")
-    x.report(1)
-    eventually(lambda: [r["step"] for r in running(w)] == ["recall"], 5, "the freeze")
-    # The client keeps its layout. If the target were cut now, the source might be copied before its
-    # order.
-    x.c.no("DELAY", putfh(x.f), setattr_(x.s, size=MB))
-    x.give_back()
-    x.c.until(lambda got: err(got.status) != "DELAY", putfh(x.f), setattr_(x.s, size=MB), tries=200)
-    eventually(lambda: whole(x.c, x.f), 15, "repair")
-    equal(w, x.c, x.f, bytes(x.data[:MB]))
-    check(x.c.attrs(x.f, "size").size, MB)
+    healing.no_size_is_set_while_a_repair_is_about_to_copy(w)
 
 
 def test_a_copy_that_its_server_cannot_open_is_made_elsewhere(w):
@@ -84,20 +69,7 @@ def test_one_that_fails_does_not_keep_the_others_from_repair(w):
 
 
 def test_nothing_is_written_while_layouts_with_a_stale_copy_come_back(w):
-    """A reader would go on without what was written."""
-    x, reader, writer = Wide("reader"), client(), client()
-    got = reader.ok(putfh(x.f), open_(claim_fh(), READ | NO_DELEG))
-    held = settled(reader, x.f, got.stateid, IO_READ)
-    ws = writer.ok(putfh(x.f), open_(claim_fh(), BOTH | NO_DELEG)).stateid
-    t = threading.Thread(target=lambda: x.report(1))
-    t.start()
-    eventually(lambda: "stale" in states(writer, x.f), 5, "the report")
-    writer.no("DELAY", putfh(x.f), write(ws, 0, b"new", FILE_SYNC))
-    reader.ok(putfh(x.f), layoutreturn(held.stateid))
-    t.join()
-    x.give_back()
-    writer.until(lambda got: err(got.status) != "DELAY", putfh(x.f),
-                 write(ws, 0, b"new", FILE_SYNC), tries=200)
+    healing.nothing_is_written_while_layouts_with_a_stale_copy_come_back(w)
 
 
 def test_who_reports_has_a_newer_layout_taken_back(w):
@@ -160,15 +132,5 @@ def test_who_created_a_file_and_got_no_layout_leaves_no_mark(w):
         check(states(c, f), ["in-sync", "in-sync"])
 
 
-SETTINGS = {
-    "who_created_a_file_and_got_no_layout_leaves_no_mark": ["mds.repair_files=0", "mds.grace=3s",
-                                                            "mds.lease=2s"],
-    "who_reports_has_a_newer_layout_taken_back": ["mds.repair_files=0"],
-    "nothing_is_written_while_layouts_with_a_stale_copy_come_back": ["mds.recall_deadline=4s",
-                                                                     "mds.repair_files=0"],
-    "no_size_is_set_while_a_repair_is_about_to_copy": ["mds.recall_deadline=4s"],
-}
-
-
 if __name__ == "__main__":
-    run_apart(globals(), settings=lambda name: [*QUICK, *SETTINGS.get(name, [])])
+    run_apart(globals(), settings=lambda name: [*QUICK, *healing.SETTINGS.get(name, [])])

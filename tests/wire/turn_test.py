@@ -15,9 +15,8 @@ import tap  # noqa: E402
 from files import layout_of  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import settled  # noqa: E402
-from many_test import SANITIZED, anon, mds_pid  # noqa: E402
+from load import SANITIZED, Pace, anon, mds_pid, raw_call  # noqa: E402
 from nfs41 import err, op  # noqa: E402
-from slow_test import Pace, raw_call  # noqa: E402
 
 MIB = 1 << 20
 CALLS = 16  # in hand of an address

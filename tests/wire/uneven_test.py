@@ -12,9 +12,8 @@ import threading
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from harness import *  # noqa: E402,F403
 from nfs41 import err  # noqa: E402
-from contend_test import settings  # noqa: E402
-from mirrored import (BLOCK, Shared, bytes_of, equal, made, servers, stopped, uuid_of,  # noqa: E402
-                      whole)
+from mirrored import (BLOCK, Shared, bytes_of, equal, made, servers,  # noqa: E402
+                      settings_of_two_writers, stopped, uuid_of, whole)
 from files import layout_of  # noqa: E402
 
 
@@ -125,4 +124,4 @@ def test_what_is_written_to_both_is_no_difference(w):
 
 
 if __name__ == "__main__":
-    run_apart(globals(), settings=settings)
+    run_apart(globals(), settings=settings_of_two_writers)

@@ -59,3 +59,22 @@ def v3_attrs(size=None, atime=None, mtime=None):
                                   (47, atime and nfstime(atime)), (53, mtime and nfstime(mtime)))
                 if v})
     return fattr(raw=raw)
+
+
+def holder(c, f):
+    return json.loads(c.ok(putfh(f),
+                           getxattr("weft.layout")).value)["mirrors"][0]["objects"][0]["ds"]
+
+
+def told(server, ops, size, us):
+    """A LAYOUTSTATS body: this many reads of this size, each of us microseconds."""
+    total = (ops * us // 1000000, ops * us % 1000000 * 1000)
+    read_ = u64(ops) + u64(ops * size) + u64(ops) + u64(ops * size) + u64(0) + nfstime(total) * 2
+    none = u64(0) * 5 + nfstime((0, 0)) * 2
+    return (opaque("tcp") + opaque("127.0.0.1.47.18") + opaque(server.fhs[0]) + read_ + none
+            + nfstime((1, 0)) + boolean(False))
+
+
+def stats(sid, server, ops, size, us):
+    return op("LAYOUTSTATS", u64(0), u64(MAX64), stateid(sid), u64(0) * 4, server.deviceid,
+              u32(FLEX), opaque(told(server, ops, size, us)))

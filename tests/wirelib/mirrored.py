@@ -318,3 +318,42 @@ class Holder:
 
     def give_back(self, sid):
         self.c.call(putfh(self.f), layoutreturn(sid))
+
+
+def cross(w, f, a, b):
+    """A comparison that began before both clients had the file recalls their layouts. Then cross()
+    tries again."""
+    for _ in range(20):
+        eventually(lambda: whole(a.c, f), 60, "a repair")
+        a.lay()
+        b.lay()
+        a.lay()
+        try:
+            crossed(w, f, a, b)
+        except (Failed, ValueError):
+            continue
+        if contended(w) and whole(a.c, f):
+            return
+    raise Failed("two do not get to write the file")
+
+
+def crossed_writers(w, name):
+    """Two clients have the file to write. Its copies differ in the first byte: the first copy has b
+    there. Returns (the file, both clients, their servers)."""
+    f = made(name)
+    a, b = two_writers(f)
+    cross(w, f, a, b)
+    return f, a, b, servers(a.c, f)
+
+
+def through(c, f):
+    """A byte as the metadata server reads it."""
+    got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), read(ANON, 0, 1), tries=600,
+                  pause=0.1)
+    return got.results[-1].data
+
+
+def settings_of_two_writers(name):
+    calm = ["mds.lease=20s", "ds.lease=60s", "mds.ds_dead=60s", "mds.ds_suspect=50s"]
+    return [*calm, "mds.repair_files=4", "mds.recall_deadline=20s", "mds.repair_wait=1s",
+            *(["mds.grace=60s"] if "restart" in name else [])]

@@ -4,6 +4,8 @@ import ctypes
 import os
 import shutil
 import subprocess
+import sys
+import tempfile
 
 CLONE_NEWNS = 0x20000
 EXT4_IOC_SHUTDOWN = 0x8004587d
@@ -39,3 +41,28 @@ def on_ext4(w, name, size=64 << 30):
     shutil.copytree(store + ".old", store, dirs_exist_ok=True)
     w.dev("start", w.dir, name)
     return True
+
+
+def mounted():
+    """Mounts an XFS with reflinks in a mount namespace of this test. Returns the folder, or None
+    where the machine cannot do it."""
+    if os.geteuid() or not os.path.exists("/dev/loop-control"):
+        return None
+    if "CLONE_TEST_NS" not in os.environ:
+        os.environ["CLONE_TEST_NS"] = "1"
+        os.execvp("unshare", ["unshare", "-m", sys.executable, *sys.argv])
+    top = tempfile.mkdtemp(prefix="weft-clone-test.")
+    image, where = os.path.join(top, "image"), os.path.join(top, "xfs")
+    os.mkdir(where)
+    with open(image, "wb") as f:
+        f.truncate(2 << 30)
+    for command in (["mkfs.xfs", "-q", "-m", "reflink=1", image],
+                    ["mount", "-o", "loop", image, where]):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            done = None
+        if not done or done.returncode:
+            shutil.rmtree(top)
+            return None
+    return where

@@ -10,10 +10,9 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(os.environ["top_srcdir"], "tests/wire"))
 sys.path.insert(0, os.path.join(os.environ["top_srcdir"], "tests/wirelib"))
 import harness  # noqa: E402
-import volumes_test as vt  # noqa: E402
+import volumes as vt  # noqa: E402
 from harness import UNSTABLE, check, eventually, putfh, read, remove, write  # noqa: E402
 
 LOOPS, CUTS = sys.argv[1:], 6
