@@ -228,9 +228,9 @@ static int journal_bars(struct ds_store *s, const ctl_order *orders, const struc
 
 	for (unsigned i = 0; i < n; i++)
 		if (orders[i].type == CTL_BAR_CLIENT && !it[i].fi_skip)
-			recs[k++] = (struct ds_rec){.r_type = DS_REC_BAR,
-						    .r_client = orders[i].client,
-						    .r_a = orders[i].number};
+			recs[k++] = (struct ds_rec){.dsr_type = DS_REC_BAR,
+						    .dsr_client = orders[i].client,
+						    .dsr_a = orders[i].number};
 	return k ? ds_journal_add(s, recs, k) : 0;
 }
 

@@ -142,81 +142,81 @@ void ds_tomb_expire(struct ds_store *s)
 
 static uint32_t rec_sum(const struct ds_rec *r)
 {
-	return (uint32_t)hash_bytes(r, offsetof(struct ds_rec, r_sum));
+	return (uint32_t)hash_bytes(r, offsetof(struct ds_rec, dsr_sum));
 }
 
 static void rec_seal(struct ds_rec *r)
 {
-	r->r_version = REC_VERSION;
-	r->r_fs = htobe16(r->r_fs);
-	r->r_incarnation = htobe16(r->r_incarnation);
-	r->r_ino = htobe64(r->r_ino);
-	r->r_a = htobe64(r->r_a);
-	r->r_b = htobe64(r->r_b);
-	r->r_client = htobe32(r->r_client);
-	r->r_sum = htobe32(rec_sum(r));
+	r->dsr_version = REC_VERSION;
+	r->dsr_fs = htobe16(r->dsr_fs);
+	r->dsr_incarnation = htobe16(r->dsr_incarnation);
+	r->dsr_ino = htobe64(r->dsr_ino);
+	r->dsr_a = htobe64(r->dsr_a);
+	r->dsr_b = htobe64(r->dsr_b);
+	r->dsr_client = htobe32(r->dsr_client);
+	r->dsr_sum = htobe32(rec_sum(r));
 }
 
 static bool rec_open(struct ds_rec *r)
 {
-	if (r->r_version != REC_VERSION || r->r_sum != htobe32(rec_sum(r)))
+	if (r->dsr_version != REC_VERSION || r->dsr_sum != htobe32(rec_sum(r)))
 		return false;
-	r->r_fs = be16toh(r->r_fs);
-	r->r_incarnation = be16toh(r->r_incarnation);
-	r->r_ino = be64toh(r->r_ino);
-	r->r_a = be64toh(r->r_a);
-	r->r_b = be64toh(r->r_b);
-	r->r_client = be32toh(r->r_client);
+	r->dsr_fs = be16toh(r->dsr_fs);
+	r->dsr_incarnation = be16toh(r->dsr_incarnation);
+	r->dsr_ino = be64toh(r->dsr_ino);
+	r->dsr_a = be64toh(r->dsr_a);
+	r->dsr_b = be64toh(r->dsr_b);
+	r->dsr_client = be32toh(r->dsr_client);
 	return true;
 }
 
 struct ds_rec ds_rec_object(enum ds_rec_type type, const struct cap_object *o, uint64_t order)
 {
 	return (struct ds_rec){
-		.r_type = type,
-		.r_stripe = o->co_stripe,
-		.r_mirror = o->co_copy,
-		.r_fs = o->co_fs,
-		.r_incarnation = o->co_incarnation,
-		.r_ino = o->co_ino,
-		.r_a = order,
+		.dsr_type = type,
+		.dsr_stripe = o->co_stripe,
+		.dsr_mirror = o->co_copy,
+		.dsr_fs = o->co_fs,
+		.dsr_incarnation = o->co_incarnation,
+		.dsr_ino = o->co_ino,
+		.dsr_a = order,
 	};
 }
 
 struct ds_rec ds_rec_run(uint32_t first, uint32_t last)
 {
-	return (struct ds_rec){.r_type = first == last ? DS_REC_BAR : DS_REC_RUN,
-			       .r_client = first,
-			       .r_a = first == last ? 0 : last};
+	return (struct ds_rec){.dsr_type = first == last ? DS_REC_BAR : DS_REC_RUN,
+			       .dsr_client = first,
+			       .dsr_a = first == last ? 0 : last};
 }
 
-/* The boot identity (r_ino) belongs to the instance in r_a. */
+/* The boot identity (dsr_ino) belongs to the instance in dsr_a. */
 static struct ds_rec rec_state(struct ds_store *s)
 {
-	struct ds_rec r = {.r_type = DS_REC_STATE, .r_client = s->s_boot};
+	struct ds_rec r = {.dsr_type = DS_REC_STATE, .dsr_client = s->s_boot};
 
 	pthread_mutex_lock(&s->s_state_lock);
-	r.r_fs = (uint16_t)(s->s_joins >> 16);
-	r.r_incarnation = (uint16_t)s->s_joins;
-	r.r_ino = atomic_load(&s->s_boot_id);
-	r.r_a = atomic_load(&s->s_instance);
-	r.r_b = atomic_load(&s->s_order_high);
+	r.dsr_fs = (uint16_t)(s->s_joins >> 16);
+	r.dsr_incarnation = (uint16_t)s->s_joins;
+	r.dsr_ino = atomic_load(&s->s_boot_id);
+	r.dsr_a = atomic_load(&s->s_instance);
+	r.dsr_b = atomic_load(&s->s_order_high);
 	pthread_mutex_unlock(&s->s_state_lock);
 	return r;
 }
 
 static uint32_t joins_of(const struct ds_rec *state)
 {
-	return (uint32_t)state->r_fs << 16 | state->r_incarnation;
+	return (uint32_t)state->dsr_fs << 16 | state->dsr_incarnation;
 }
 
 /* With j_append_lock held. Records that this state (not sealed) is durable. */
 static void durable(struct ds_store *s, const struct ds_rec *state)
 {
-	if (state->r_b > atomic_load(&s->s_order_durable))
-		atomic_store(&s->s_order_durable, state->r_b);
+	if (state->dsr_b > atomic_load(&s->s_order_durable))
+		atomic_store(&s->s_order_durable, state->dsr_b);
 	pthread_mutex_lock(&s->s_state_lock);
-	s->s_kept_instance = state->r_a;
+	s->s_kept_instance = state->dsr_a;
 	s->s_kept_joins = joins_of(state);
 	s->s_join_unkept = false;
 	pthread_mutex_unlock(&s->s_state_lock);
@@ -480,40 +480,40 @@ bool ds_journal_behind(struct ds_store *s)
 static int journal_apply(struct ds_store *s, const struct ds_rec *r)
 {
 	struct cap_object o = {
-		.co_ino = r->r_ino,
-		.co_fs = r->r_fs,
-		.co_incarnation = r->r_incarnation,
-		.co_stripe = r->r_stripe,
-		.co_copy = r->r_mirror,
+		.co_ino = r->dsr_ino,
+		.co_fs = r->dsr_fs,
+		.co_incarnation = r->dsr_incarnation,
+		.co_stripe = r->dsr_stripe,
+		.co_copy = r->dsr_mirror,
 	};
 	int err;
 
-	switch (r->r_type) {
+	switch (r->dsr_type) {
 	case DS_REC_STATE:
-		if (r->r_a > atomic_load(&s->s_instance))
+		if (r->dsr_a > atomic_load(&s->s_instance))
 			s->s_joins = 0;
-		if (r->r_a >= atomic_load(&s->s_instance)) {
+		if (r->dsr_a >= atomic_load(&s->s_instance)) {
 			s->s_joins = joins_of(r) > s->s_joins ? joins_of(r) : s->s_joins;
-			atomic_store(&s->s_instance, r->r_a);
-			atomic_store(&s->s_boot_id, r->r_ino);
+			atomic_store(&s->s_instance, r->dsr_a);
+			atomic_store(&s->s_boot_id, r->dsr_ino);
 		}
-		if (r->r_b > atomic_load(&s->s_order_high))
-			atomic_store(&s->s_order_high, r->r_b);
-		if (r->r_client > s->s_boot)
-			s->s_boot = r->r_client;
+		if (r->dsr_b > atomic_load(&s->s_order_high))
+			atomic_store(&s->s_order_high, r->dsr_b);
+		if (r->dsr_client > s->s_boot)
+			s->s_boot = r->dsr_client;
 		return 0;
 	case DS_REC_TOMB:
 		err = ds_vol_unlink(s, &o);
 		if (err)
 			return err;
-		return ds_tomb_add(s, &o, r->r_a);
+		return ds_tomb_add(s, &o, r->dsr_a);
 	case DS_REC_BAR:
 		/* 0 is the metadata server, which no order may bar (orders.c). */
-		return r->r_client ? ds_bar(s, r->r_client) : -EIO;
+		return r->dsr_client ? ds_bar(s, r->dsr_client) : -EIO;
 	case DS_REC_RUN:
-		if (!r->r_client || r->r_client > r->r_a || r->r_a > UINT32_MAX)
+		if (!r->dsr_client || r->dsr_client > r->dsr_a || r->dsr_a > UINT32_MAX)
 			return -EIO;
-		return ds_bar_run(s, r->r_client, (uint32_t)r->r_a);
+		return ds_bar_run(s, r->dsr_client, (uint32_t)r->dsr_a);
 	default:
 		return -EPROTONOSUPPORT;
 	}
@@ -526,12 +526,12 @@ static void refusal(const struct ds_rec *r, int err, char *why, size_t len)
 		snprintf(why, len,
 			 "it has a record of type %u, and this program knows types up to %d: a "
 			 "newer weft-ds wrote it",
-			 r->r_type, DS_REC_RUN);
-	else if (err == -EIO && (r->r_type == DS_REC_BAR || r->r_type == DS_REC_RUN))
+			 r->dsr_type, DS_REC_RUN);
+	else if (err == -EIO && (r->dsr_type == DS_REC_BAR || r->dsr_type == DS_REC_RUN))
 		snprintf(why, len,
 			 "it has a record that bars clients %" PRIu32 " to %" PRIu64
 			 ", which is no range of clients",
-			 r->r_client, r->r_type == DS_REC_BAR ? r->r_client : r->r_a);
+			 r->dsr_client, r->dsr_type == DS_REC_BAR ? r->dsr_client : r->dsr_a);
 }
 
 /* Applies the records of a segment. *good: the length up to the last good record. */

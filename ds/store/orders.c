@@ -370,9 +370,9 @@ static int journal(struct ds_store *s, const ctl_order *orders, const struct ord
 		if (orders[i].type == CTL_DELETE)
 			recs[k++] = ds_rec_object(DS_REC_TOMB, &it[i].it_key, orders[i].number);
 		else if (orders[i].type == CTL_BAR_CLIENT)
-			recs[k++] = (struct ds_rec){.r_type = DS_REC_BAR,
-						    .r_client = orders[i].client,
-						    .r_a = orders[i].number};
+			recs[k++] = (struct ds_rec){.dsr_type = DS_REC_BAR,
+						    .dsr_client = orders[i].client,
+						    .dsr_a = orders[i].number};
 	}
 	return k ? ds_journal_append(s, recs, k) : 0;
 }

@@ -285,29 +285,29 @@ bool ds_reserve_give(struct ds_store *s);
 enum ds_rec_type { DS_REC_STATE = 1, DS_REC_TOMB, DS_REC_BAR, DS_REC_RUN };
 /* 40 bytes on disk, big-endian. Programs from before RUN records refuse a journal that has one. */
 struct ds_rec {
-	uint8_t r_version, r_type, r_stripe, r_mirror;
+	uint8_t dsr_version, dsr_type, dsr_stripe, dsr_mirror;
 	/* STATE: these two are one number, of the last join of the instance; 0: none, or written by
 	 * a program that stores none */
-	uint16_t r_fs, r_incarnation;
+	uint16_t dsr_fs, dsr_incarnation;
 	/* STATE: the instance's identity; 0: not known, or written by a program that stores none */
-	uint64_t r_ino;
-	uint64_t r_a;	   /* STATE: instance epoch; TOMB, BAR: order; RUN: its last client */
-	uint64_t r_b;	   /* STATE: highest order */
-	uint32_t r_client; /* STATE: boot number; BAR: client; RUN: its first client */
-	uint32_t r_sum;
+	uint64_t dsr_ino;
+	uint64_t dsr_a;	     /* STATE: instance epoch; TOMB, BAR: order; RUN: its last client */
+	uint64_t dsr_b;	     /* STATE: highest order */
+	uint32_t dsr_client; /* STATE: boot number; BAR: client; RUN: its first client */
+	uint32_t dsr_sum;
 };
 _Static_assert(sizeof(struct ds_rec) == 40, "the journal's format");
-FORMAT_AT(struct ds_rec, r_version, 0, 1);
-FORMAT_AT(struct ds_rec, r_type, 1, 1);
-FORMAT_AT(struct ds_rec, r_stripe, 2, 1);
-FORMAT_AT(struct ds_rec, r_mirror, 3, 1);
-FORMAT_AT(struct ds_rec, r_fs, 4, 2);
-FORMAT_AT(struct ds_rec, r_incarnation, 6, 2);
-FORMAT_AT(struct ds_rec, r_ino, 8, 8);
-FORMAT_AT(struct ds_rec, r_a, 16, 8);
-FORMAT_AT(struct ds_rec, r_b, 24, 8);
-FORMAT_AT(struct ds_rec, r_client, 32, 4);
-FORMAT_AT(struct ds_rec, r_sum, 36, 4);
+FORMAT_AT(struct ds_rec, dsr_version, 0, 1);
+FORMAT_AT(struct ds_rec, dsr_type, 1, 1);
+FORMAT_AT(struct ds_rec, dsr_stripe, 2, 1);
+FORMAT_AT(struct ds_rec, dsr_mirror, 3, 1);
+FORMAT_AT(struct ds_rec, dsr_fs, 4, 2);
+FORMAT_AT(struct ds_rec, dsr_incarnation, 6, 2);
+FORMAT_AT(struct ds_rec, dsr_ino, 8, 8);
+FORMAT_AT(struct ds_rec, dsr_a, 16, 8);
+FORMAT_AT(struct ds_rec, dsr_b, 24, 8);
+FORMAT_AT(struct ds_rec, dsr_client, 32, 4);
+FORMAT_AT(struct ds_rec, dsr_sum, 36, 4);
 int ds_journal_open(struct ds_store *s, char *err, size_t errlen);
 void ds_journal_close(struct ds_store *s);
 /* Appends records in host order and makes them durable. Adds a STATE record with the current

@@ -17,21 +17,21 @@
 #define OWNER_NONE 0x3fffffffu
 
 struct server_rec {
-	uint8_t r_version, r_dir_len;
-	uint16_t r_path_len;
-	uint8_t r_zero[4];
-	uint64_t r_next;
-	uint8_t r_dir[NFS3_FHSIZE];
-	char r_path[];
+	uint8_t ser_version, ser_dir_len;
+	uint16_t ser_path_len;
+	uint8_t ser_zero[4];
+	uint64_t ser_next;
+	uint8_t ser_dir[NFS3_FHSIZE];
+	char ser_path[];
 } __attribute__((packed));
 struct pool_rec {
-	uint8_t r_version, r_len;
-	uint8_t r_fh[];
+	uint8_t por_version, por_len;
+	uint8_t por_fh[];
 } __attribute__((packed));
 struct object_rec {
-	uint8_t r_version, r_len, r_zero[6];
-	uint64_t r_number, r_done;
-	uint8_t r_fh[];
+	uint8_t obr_version, obr_len, obr_zero[6];
+	uint64_t obr_number, obr_done;
+	uint8_t obr_fh[];
 } __attribute__((packed));
 _Static_assert(sizeof(struct server_rec) == 80 && sizeof(struct pool_rec) == 2 &&
 		       sizeof(struct object_rec) == 24,
@@ -80,14 +80,14 @@ int nfs3ds_object_get(struct kv_txn *t, const uint8_t key[NFS3DS_OBJECT_KEY],
 	if (err)
 		return err;
 	r = val.s_data;
-	if (val.s_len < sizeof(*r) || r->r_version != NFS3DS_VERSION || !r->r_len ||
-	    r->r_len > NFS3_FHSIZE || val.s_len != sizeof(*r) + r->r_len)
+	if (val.s_len < sizeof(*r) || r->obr_version != NFS3DS_VERSION || !r->obr_len ||
+	    r->obr_len > NFS3_FHSIZE || val.s_len != sizeof(*r) + r->obr_len)
 		return -EIO;
 	memset(o, 0, sizeof(*o));
-	o->go_number = le64toh(r->r_number);
-	o->go_done = le64toh(r->r_done);
-	o->go_fh.f_len = r->r_len;
-	memcpy(o->go_fh.f_data, r->r_fh, r->r_len);
+	o->go_number = le64toh(r->obr_number);
+	o->go_done = le64toh(r->obr_done);
+	o->go_fh.f_len = r->obr_len;
+	memcpy(o->go_fh.f_data, r->obr_fh, r->obr_len);
 	return 0;
 }
 
@@ -97,11 +97,11 @@ int nfs3ds_object_put(struct kv_txn *t, const uint8_t key[NFS3DS_OBJECT_KEY],
 	uint8_t buf[sizeof(struct object_rec) + NFS3_FHSIZE] = {0};
 	struct object_rec *r = (struct object_rec *)buf;
 
-	r->r_version = NFS3DS_VERSION;
-	r->r_len = (uint8_t)o->go_fh.f_len;
-	r->r_number = htole64(o->go_number);
-	r->r_done = htole64(o->go_done);
-	memcpy(r->r_fh, o->go_fh.f_data, o->go_fh.f_len);
+	r->obr_version = NFS3DS_VERSION;
+	r->obr_len = (uint8_t)o->go_fh.f_len;
+	r->obr_number = htole64(o->go_number);
+	r->obr_done = htole64(o->go_done);
+	memcpy(r->obr_fh, o->go_fh.f_data, o->go_fh.f_len);
 	return ns_row_put(t, NS_T_NFS3DS, key, NFS3DS_OBJECT_KEY, buf, sizeof(*r) + o->go_fh.f_len);
 }
 
@@ -129,13 +129,13 @@ static int pool_one(void *arg, struct kv_slice id, struct kv_slice val)
 	memcpy(&n, key + 5, 8);
 	if (be32toh(ds) != pw->pw_ds)
 		return 1;
-	if (val.s_len < sizeof(*r) || r->r_version != NFS3DS_VERSION || r->r_len > NFS3_FHSIZE ||
-	    val.s_len != sizeof(*r) + r->r_len) {
+	if (val.s_len < sizeof(*r) || r->por_version != NFS3DS_VERSION ||
+	    r->por_len > NFS3_FHSIZE || val.s_len != sizeof(*r) + r->por_len) {
 		pw->pw_err = -EIO;
 		return 1;
 	}
-	fh.f_len = r->r_len;
-	memcpy(fh.f_data, r->r_fh, r->r_len);
+	fh.f_len = r->por_len;
+	memcpy(fh.f_data, r->por_fh, r->por_len);
 	return pw->pw_fn(pw->pw_arg, be64toh(n), &fh) ? 1 : 0;
 }
 
@@ -156,9 +156,9 @@ int nfs3ds_pool_put(struct kv_txn *t, uint32_t ds, uint64_t number, const struct
 	uint8_t key[POOL_KEY], buf[sizeof(struct pool_rec) + NFS3_FHSIZE];
 	struct pool_rec *r = (struct pool_rec *)buf;
 
-	r->r_version = NFS3DS_VERSION;
-	r->r_len = (uint8_t)fh->f_len;
-	memcpy(r->r_fh, fh->f_data, fh->f_len);
+	r->por_version = NFS3DS_VERSION;
+	r->por_len = (uint8_t)fh->f_len;
+	memcpy(r->por_fh, fh->f_data, fh->f_len);
 	pool_key(ds, number, key);
 	return ns_row_put(t, NS_T_NFS3DS, key, sizeof(key), buf, sizeof(*r) + fh->f_len);
 }
@@ -287,12 +287,12 @@ int nfs3ds_server_put(struct kv_txn *t, const struct gen *g, uint64_t next)
 	struct server_rec *r = (struct server_rec *)buf;
 	size_t len = strlen(g->gn_path);
 
-	r->r_version = NFS3DS_VERSION;
-	r->r_dir_len = (uint8_t)g->gn_dir.f_len;
-	r->r_path_len = htole16((uint16_t)len);
-	r->r_next = htole64(next);
-	memcpy(r->r_dir, g->gn_dir.f_data, g->gn_dir.f_len);
-	memcpy(r->r_path, g->gn_path, len);
+	r->ser_version = NFS3DS_VERSION;
+	r->ser_dir_len = (uint8_t)g->gn_dir.f_len;
+	r->ser_path_len = htole16((uint16_t)len);
+	r->ser_next = htole64(next);
+	memcpy(r->ser_dir, g->gn_dir.f_data, g->gn_dir.f_len);
+	memcpy(r->ser_path, g->gn_path, len);
 	server_key(g->gn_uuid, key);
 	return ns_row_put(t, NS_T_NFS3DS, key, sizeof(key), buf, sizeof(*r) + len);
 }
@@ -302,17 +302,17 @@ static int server_decode(struct kv_slice val, struct gen *g, uint64_t *next)
 	const struct server_rec *r = val.s_data;
 	size_t len;
 
-	if (val.s_len < sizeof(*r) || r->r_version != NFS3DS_VERSION || !r->r_dir_len ||
-	    r->r_dir_len > NFS3_FHSIZE)
+	if (val.s_len < sizeof(*r) || r->ser_version != NFS3DS_VERSION || !r->ser_dir_len ||
+	    r->ser_dir_len > NFS3_FHSIZE)
 		return -EIO;
-	len = le16toh(r->r_path_len);
+	len = le16toh(r->ser_path_len);
 	if (len >= NFS3DS_PATH || val.s_len != sizeof(*r) + len)
 		return -EIO;
-	*next = le64toh(r->r_next);
+	*next = le64toh(r->ser_next);
 	if (g) {
-		g->gn_dir.f_len = r->r_dir_len;
-		memcpy(g->gn_dir.f_data, r->r_dir, r->r_dir_len);
-		memcpy(g->gn_path, r->r_path, len);
+		g->gn_dir.f_len = r->ser_dir_len;
+		memcpy(g->gn_dir.f_data, r->ser_dir, r->ser_dir_len);
+		memcpy(g->gn_path, r->ser_path, len);
 		g->gn_path[len] = 0;
 	}
 	return 0;

@@ -25,26 +25,26 @@ enum {
 #define NUMBERS 14
 
 struct state_rec {
-	uint8_t r_version, r_flags, r_phase, r_ncookie;
-	uint32_t r_ds;
-	uint64_t r_number[NUMBERS], r_count[JOB_SCRUB_KINDS];
-	uint8_t r_cookie[64];
+	uint8_t str_version, str_flags, str_phase, str_ncookie;
+	uint32_t str_ds;
+	uint64_t str_number[NUMBERS], str_count[JOB_SCRUB_KINDS];
+	uint8_t str_cookie[64];
 } __attribute__((packed));
 _Static_assert(JOB_SCRUB_KINDS == 13 && JOB_SCRUB_PHASES == 5 && JOB_SCRUB_DONES == 3,
 	       "they are stored");
 _Static_assert(sizeof(struct state_rec) == 8 + 27 * 8 + 64, "state of a scrub, version 1");
 
 struct found_rec {
-	uint8_t r_version, r_kind, r_done, r_stripe, r_copy, r_zero;
-	uint16_t r_incarnation;
-	uint32_t r_ds;
-	uint64_t r_ino, r_size, r_want;
+	uint8_t fre_version, fre_kind, fre_done, fre_stripe, fre_copy, fre_zero;
+	uint16_t fre_incarnation;
+	uint32_t fre_ds;
+	uint64_t fre_ino, fre_size, fre_want;
 } __attribute__((packed));
 _Static_assert(sizeof(struct found_rec) == 36, "finding of a scrub, version 1");
 
 struct first_rec {
-	uint8_t r_version, r_zero[7];
-	uint64_t r_size;
+	uint8_t fire_version, fire_zero[7];
+	uint64_t fire_size;
 } __attribute__((packed));
 _Static_assert(sizeof(struct first_rec) == 16, "object seen once, version 1");
 
@@ -108,25 +108,26 @@ int scrub_state_get(struct kv_txn *t, struct job_scrub_state *s)
 	if (val.s_len != sizeof(r))
 		return -EIO;
 	memcpy(&r, val.s_data, sizeof(r));
-	if (r.r_version != SCRUB_VERSION || r.r_flags & ~S_ALL || r.r_phase >= JOB_SCRUB_PHASES ||
-	    r.r_ncookie > sizeof(r.r_cookie) || le32toh(r.r_ds) > DS_REG_MAX + 1)
+	if (r.str_version != SCRUB_VERSION || r.str_flags & ~S_ALL ||
+	    r.str_phase >= JOB_SCRUB_PHASES || r.str_ncookie > sizeof(r.str_cookie) ||
+	    le32toh(r.str_ds) > DS_REG_MAX + 1)
 		return -EIO;
 	numbers(s, n);
 	for (unsigned k = 0; k < NUMBERS; k++)
-		*n[k] = le64toh(r.r_number[k]);
+		*n[k] = le64toh(r.str_number[k]);
 	for (unsigned k = 1; k < JOB_SCRUB_KINDS; k++)
-		s->ss_counts[k] = le64toh(r.r_count[k]);
-	s->ss_ds = le32toh(r.r_ds);
-	s->ss_phase = (enum job_scrub_phase)r.r_phase;
-	s->ss_running = r.r_flags & S_RUNNING;
-	s->ss_stopped = r.r_flags & S_STOPPED;
-	s->ss_content = r.r_flags & S_CONTENT;
-	s->ss_dry = r.r_flags & S_DRY;
-	s->ss_old = r.r_flags & S_OLD;
-	s->ss_skim = r.r_flags & S_SKIM;
-	s->ss_newer = r.r_flags & S_NEWER;
-	s->ss_ncookie = r.r_ncookie;
-	memcpy(s->ss_cookie, r.r_cookie, sizeof(s->ss_cookie));
+		s->ss_counts[k] = le64toh(r.str_count[k]);
+	s->ss_ds = le32toh(r.str_ds);
+	s->ss_phase = (enum job_scrub_phase)r.str_phase;
+	s->ss_running = r.str_flags & S_RUNNING;
+	s->ss_stopped = r.str_flags & S_STOPPED;
+	s->ss_content = r.str_flags & S_CONTENT;
+	s->ss_dry = r.str_flags & S_DRY;
+	s->ss_old = r.str_flags & S_OLD;
+	s->ss_skim = r.str_flags & S_SKIM;
+	s->ss_newer = r.str_flags & S_NEWER;
+	s->ss_ncookie = r.str_ncookie;
+	memcpy(s->ss_cookie, r.str_cookie, sizeof(s->ss_cookie));
 	return 0;
 }
 
@@ -136,22 +137,22 @@ int scrub_state_put(struct kv_txn *t, const struct job_scrub_state *s)
 	uint8_t key = ROW_STATE;
 	uint64_t *n[NUMBERS];
 	struct state_rec r = {
-		.r_version = SCRUB_VERSION,
-		.r_flags =
+		.str_version = SCRUB_VERSION,
+		.str_flags =
 			(uint8_t)(s->ss_running * S_RUNNING | s->ss_stopped * S_STOPPED |
 				  s->ss_content * S_CONTENT | s->ss_dry * S_DRY |
 				  s->ss_old * S_OLD | s->ss_skim * S_SKIM | s->ss_newer * S_NEWER),
-		.r_phase = (uint8_t)s->ss_phase,
-		.r_ncookie = s->ss_ncookie,
-		.r_ds = htole32(s->ss_ds),
+		.str_phase = (uint8_t)s->ss_phase,
+		.str_ncookie = s->ss_ncookie,
+		.str_ds = htole32(s->ss_ds),
 	};
 
 	numbers(&copy, n);
 	for (unsigned k = 0; k < NUMBERS; k++)
-		r.r_number[k] = htole64(*n[k]);
+		r.str_number[k] = htole64(*n[k]);
 	for (unsigned k = 1; k < JOB_SCRUB_KINDS; k++)
-		r.r_count[k] = htole64(s->ss_counts[k]);
-	memcpy(r.r_cookie, s->ss_cookie, sizeof(r.r_cookie));
+		r.str_count[k] = htole64(s->ss_counts[k]);
+	memcpy(r.str_cookie, s->ss_cookie, sizeof(r.str_cookie));
 	return ns_row_put(t, NS_T_SCRUB, &key, 1, &r, sizeof(r));
 }
 
@@ -161,16 +162,16 @@ int scrub_found_put(struct kv_txn *t, struct job_scrub_state *s, const struct jo
 {
 	struct found_key key = {ROW_FOUND, htobe32((uint32_t)s->ss_kept)};
 	struct found_rec r = {
-		.r_version = SCRUB_VERSION,
-		.r_kind = (uint8_t)f->sf_kind,
-		.r_done = (uint8_t)f->sf_done,
-		.r_stripe = f->sf_stripe,
-		.r_copy = f->sf_copy,
-		.r_incarnation = htole16(f->sf_incarnation),
-		.r_ds = htole32(f->sf_ds),
-		.r_ino = htole64(f->sf_ino),
-		.r_size = htole64(f->sf_size),
-		.r_want = htole64(f->sf_want),
+		.fre_version = SCRUB_VERSION,
+		.fre_kind = (uint8_t)f->sf_kind,
+		.fre_done = (uint8_t)f->sf_done,
+		.fre_stripe = f->sf_stripe,
+		.fre_copy = f->sf_copy,
+		.fre_incarnation = htole16(f->sf_incarnation),
+		.fre_ds = htole32(f->sf_ds),
+		.fre_ino = htole64(f->sf_ino),
+		.fre_size = htole64(f->sf_size),
+		.fre_want = htole64(f->sf_want),
 	};
 
 	s->ss_counts[f->sf_kind]++;
@@ -191,18 +192,18 @@ static bool found_decode(struct kv_slice val, struct job_scrub_found *f)
 		return false;
 	memcpy(&r, val.s_data, sizeof(r));
 	*f = (struct job_scrub_found){
-		.sf_kind = (enum job_scrub_kind)r.r_kind,
-		.sf_done = (enum job_scrub_done)r.r_done,
-		.sf_ds = le32toh(r.r_ds),
-		.sf_ino = le64toh(r.r_ino),
-		.sf_incarnation = le16toh(r.r_incarnation),
-		.sf_stripe = r.r_stripe,
-		.sf_copy = r.r_copy,
-		.sf_size = le64toh(r.r_size),
-		.sf_want = le64toh(r.r_want),
+		.sf_kind = (enum job_scrub_kind)r.fre_kind,
+		.sf_done = (enum job_scrub_done)r.fre_done,
+		.sf_ds = le32toh(r.fre_ds),
+		.sf_ino = le64toh(r.fre_ino),
+		.sf_incarnation = le16toh(r.fre_incarnation),
+		.sf_stripe = r.fre_stripe,
+		.sf_copy = r.fre_copy,
+		.sf_size = le64toh(r.fre_size),
+		.sf_want = le64toh(r.fre_want),
 	};
-	return r.r_version == SCRUB_VERSION && r.r_kind && r.r_kind < JOB_SCRUB_KINDS &&
-	       r.r_done < JOB_SCRUB_DONES;
+	return r.fre_version == SCRUB_VERSION && r.fre_kind && r.fre_kind < JOB_SCRUB_KINDS &&
+	       r.fre_done < JOB_SCRUB_DONES;
 }
 
 struct each {
@@ -243,7 +244,7 @@ static struct first_key first_key(const struct scrub_first *f)
 int scrub_first_put(struct kv_txn *t, struct job_scrub_state *s, const struct scrub_first *f)
 {
 	struct first_key key = first_key(f);
-	struct first_rec r = {.r_version = SCRUB_VERSION, .r_size = htole64(f->fi_size)};
+	struct first_rec r = {.fire_version = SCRUB_VERSION, .fire_size = htole64(f->fi_size)};
 	struct kv_slice had;
 
 	s->ss_firsts += ns_row_get(t, NS_T_SCRUB, &key, sizeof(key), &had) == -ENOENT;
@@ -283,7 +284,7 @@ static int first_row(void *arg, struct kv_slice id, struct kv_slice val)
 			      .incarnation = be16toh(key.k_incarnation),
 			      .stripe = key.k_stripe,
 			      .mirror = key.k_copy},
-		.fi_size = le64toh(r.r_size),
+		.fi_size = le64toh(r.fire_size),
 	};
 	return 0;
 }

@@ -23,10 +23,11 @@
 enum { RING_CLUSTER = 0, RING_FILES = 1, RING_AUDIT = 2, RINGS };
 
 struct ev_row {
-	uint8_t r_version, r_kind, r_subject; /* r_subject: its length; the text is the rest */
-	uint64_t r_sec;
-	uint32_t r_nsec;
-	uint64_t r_ino;
+	uint8_t ero_version, ero_kind,
+		ero_subject; /* ero_subject: its length; the text is the rest */
+	uint64_t ero_sec;
+	uint32_t ero_nsec;
+	uint64_t ero_ino;
 } __attribute__((packed));
 _Static_assert(sizeof(struct ev_row) == 23, "event, version 1");
 _Static_assert(EV_KINDS == 28, "a kind's number is stored");
@@ -160,19 +161,19 @@ static bool row_get(struct kv_slice id, struct kv_slice val, struct ev_event *e)
 	if (id.s_len != KEY_LEN || val.s_len < sizeof(r))
 		return false;
 	memcpy(&r, p, sizeof(r));
-	text = val.s_len - sizeof(r) - r.r_subject;
-	if (r.r_version != EV_VERSION || r.r_subject > EV_SUBJECT_MAX ||
-	    val.s_len < sizeof(r) + r.r_subject || text > EV_TEXT_MAX)
+	text = val.s_len - sizeof(r) - r.ero_subject;
+	if (r.ero_version != EV_VERSION || r.ero_subject > EV_SUBJECT_MAX ||
+	    val.s_len < sizeof(r) + r.ero_subject || text > EV_TEXT_MAX)
 		return false;
 	memset(e, 0, sizeof(*e));
 	memcpy(&e->e_seq, (const uint8_t *)id.s_data + 1, 8);
 	e->e_seq = be64toh(e->e_seq);
-	e->e_kind = r.r_kind;
-	e->e_sec = (int64_t)le64toh(r.r_sec);
-	e->e_nsec = le32toh(r.r_nsec);
-	e->e_ino = le64toh(r.r_ino);
-	memcpy(e->e_subject, p + sizeof(r), r.r_subject);
-	memcpy(e->e_text, p + sizeof(r) + r.r_subject, text);
+	e->e_kind = r.ero_kind;
+	e->e_sec = (int64_t)le64toh(r.ero_sec);
+	e->e_nsec = le32toh(r.ero_nsec);
+	e->e_ino = le64toh(r.ero_ino);
+	memcpy(e->e_subject, p + sizeof(r), r.ero_subject);
+	memcpy(e->e_text, p + sizeof(r) + r.ero_subject, text);
 	return true;
 }
 

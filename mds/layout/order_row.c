@@ -16,37 +16,37 @@
 enum { ORDER_KNOWN = 1 }; /* the object is known to exist */
 
 struct order_rec {
-	uint8_t r_version, r_type, r_stripe, r_mirror;
-	uint16_t r_fs, r_incarnation;
-	uint64_t r_ino, r_size;
-	uint32_t r_epoch, r_client_or_flags;
+	uint8_t orr_version, orr_type, orr_stripe, orr_mirror;
+	uint16_t orr_fs, orr_incarnation;
+	uint64_t orr_ino, orr_size;
+	uint32_t orr_epoch, orr_client_or_flags;
 } __attribute__((packed));
-FORMAT_AT(struct order_rec, r_version, 0, 1);
-FORMAT_AT(struct order_rec, r_type, 1, 1);
-FORMAT_AT(struct order_rec, r_stripe, 2, 1);
-FORMAT_AT(struct order_rec, r_mirror, 3, 1);
-FORMAT_AT(struct order_rec, r_fs, 4, 2);
-FORMAT_AT(struct order_rec, r_incarnation, 6, 2);
-FORMAT_AT(struct order_rec, r_ino, 8, 8);
-FORMAT_AT(struct order_rec, r_size, 16, 8);
-FORMAT_AT(struct order_rec, r_epoch, 24, 4);
-FORMAT_AT(struct order_rec, r_client_or_flags, 28, 4);
+FORMAT_AT(struct order_rec, orr_version, 0, 1);
+FORMAT_AT(struct order_rec, orr_type, 1, 1);
+FORMAT_AT(struct order_rec, orr_stripe, 2, 1);
+FORMAT_AT(struct order_rec, orr_mirror, 3, 1);
+FORMAT_AT(struct order_rec, orr_fs, 4, 2);
+FORMAT_AT(struct order_rec, orr_incarnation, 6, 2);
+FORMAT_AT(struct order_rec, orr_ino, 8, 8);
+FORMAT_AT(struct order_rec, orr_size, 16, 8);
+FORMAT_AT(struct order_rec, orr_epoch, 24, 4);
+FORMAT_AT(struct order_rec, orr_client_or_flags, 28, 4);
 _Static_assert(sizeof(struct order_rec) == 32, "order record, versions 1 and 2");
 /* A CLONE order appends its source. The stripe is the same as the target's. */
 struct clone_rec {
 	struct order_rec r;
-	uint64_t r_src, r_from, r_offset;
-	uint16_t r_src_incarnation;
-	uint8_t r_src_mirror, r_src_known, r_zero[4];
+	uint64_t clr_src, clr_from, clr_offset;
+	uint16_t clr_src_incarnation;
+	uint8_t clr_src_mirror, clr_src_known, clr_zero[4];
 } __attribute__((packed));
 FORMAT_AT(struct clone_rec, r, 0, 32);
-FORMAT_AT(struct clone_rec, r_src, 32, 8);
-FORMAT_AT(struct clone_rec, r_from, 40, 8);
-FORMAT_AT(struct clone_rec, r_offset, 48, 8);
-FORMAT_AT(struct clone_rec, r_src_incarnation, 56, 2);
-FORMAT_AT(struct clone_rec, r_src_mirror, 58, 1);
-FORMAT_AT(struct clone_rec, r_src_known, 59, 1);
-FORMAT_AT(struct clone_rec, r_zero, 60, 4);
+FORMAT_AT(struct clone_rec, clr_src, 32, 8);
+FORMAT_AT(struct clone_rec, clr_from, 40, 8);
+FORMAT_AT(struct clone_rec, clr_offset, 48, 8);
+FORMAT_AT(struct clone_rec, clr_src_incarnation, 56, 2);
+FORMAT_AT(struct clone_rec, clr_src_mirror, 58, 1);
+FORMAT_AT(struct clone_rec, clr_src_known, 59, 1);
+FORMAT_AT(struct clone_rec, clr_zero, 60, 4);
 _Static_assert(sizeof(struct clone_rec) == 64, "clone record, versions 1 and 2");
 _Static_assert(sizeof(struct order_key) == ORDER_KEY_LEN, "keys are their bytes");
 
@@ -115,8 +115,8 @@ static int row_put_n(struct lo *lo, struct kv_txn *t, uint32_t ds, const void *r
 	if (err)
 		return err;
 	origin_put(lo->l_orders, number);
-	TRACE(order_put, le64toh(((const struct order_rec *)r)->r_ino), ds, number,
-	      ((const struct order_rec *)r)->r_type);
+	TRACE(order_put, le64toh(((const struct order_rec *)r)->orr_ino), ds, number,
+	      ((const struct order_rec *)r)->orr_type);
 	atomic_store(&lo->l_orders->os_put[ds], number);
 	return 0;
 }
@@ -132,16 +132,16 @@ static int put_one(struct lo *lo, struct kv_txn *t, ctl_order_type type, const s
 {
 	bool known = type != CTL_DELETE && m->lm_obj[k].ob_known;
 	struct order_rec r = {
-		.r_version = known ? ORDER_VERSION : ORDER_VERSION_PLAIN,
-		.r_type = (uint8_t)type,
-		.r_stripe = (uint8_t)(k % m->lm_stripes),
-		.r_mirror = m->lm_obj[k].ob_copy,
-		.r_fs = htole16(ns_super(lo->l_ns)->su_fs),
-		.r_incarnation = htole16(i->i_incarnation),
-		.r_ino = htole64(i->i_ino),
-		.r_size = htole64(size),
-		.r_epoch = htole32(epoch),
-		.r_client_or_flags = htole32(known ? ORDER_KNOWN : 0),
+		.orr_version = known ? ORDER_VERSION : ORDER_VERSION_PLAIN,
+		.orr_type = (uint8_t)type,
+		.orr_stripe = (uint8_t)(k % m->lm_stripes),
+		.orr_mirror = m->lm_obj[k].ob_copy,
+		.orr_fs = htole16(ns_super(lo->l_ns)->su_fs),
+		.orr_incarnation = htole16(i->i_incarnation),
+		.orr_ino = htole64(i->i_ino),
+		.orr_size = htole64(size),
+		.orr_epoch = htole32(epoch),
+		.orr_client_or_flags = htole32(known ? ORDER_KNOWN : 0),
 	};
 
 	return order_row_row_put(lo, t, m->lm_obj[k].ob_ds, &r);
@@ -168,13 +168,13 @@ int lo_order_free_object(struct lo *lo, struct kv_txn *t, const struct ns_inode 
 int lo_order_delete(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_object *o)
 {
 	struct order_rec r = {
-		.r_version = ORDER_VERSION_PLAIN,
-		.r_type = CTL_DELETE,
-		.r_stripe = (uint8_t)o->stripe,
-		.r_mirror = (uint8_t)o->mirror,
-		.r_fs = htole16((uint16_t)o->fs),
-		.r_incarnation = htole16((uint16_t)o->incarnation),
-		.r_ino = htole64(o->ino),
+		.orr_version = ORDER_VERSION_PLAIN,
+		.orr_type = CTL_DELETE,
+		.orr_stripe = (uint8_t)o->stripe,
+		.orr_mirror = (uint8_t)o->mirror,
+		.orr_fs = htole16((uint16_t)o->fs),
+		.orr_incarnation = htole16((uint16_t)o->incarnation),
+		.orr_ino = htole64(o->ino),
 	};
 
 	if (o->fs > UINT16_MAX || o->incarnation > UINT16_MAX || o->stripe > UINT8_MAX ||
@@ -259,28 +259,28 @@ int lo_order_clone(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
 		struct clone_rec r = {
 			.r =
 				{
-					.r_version = ORDER_VERSION_PLAIN,
-					.r_type = CTL_CLONE,
-					.r_stripe = (uint8_t)(k % m->lm_stripes),
-					.r_mirror = m->lm_obj[k].ob_copy,
-					.r_fs = htole16(ns_super(lo->l_ns)->su_fs),
-					.r_incarnation = htole16(i->i_incarnation),
-					.r_ino = htole64(i->i_ino),
-					.r_size = htole64(cl->cl_len),
-					.r_epoch = htole32(m->lm_epoch),
+					.orr_version = ORDER_VERSION_PLAIN,
+					.orr_type = CTL_CLONE,
+					.orr_stripe = (uint8_t)(k % m->lm_stripes),
+					.orr_mirror = m->lm_obj[k].ob_copy,
+					.orr_fs = htole16(ns_super(lo->l_ns)->su_fs),
+					.orr_incarnation = htole16(i->i_incarnation),
+					.orr_ino = htole64(i->i_ino),
+					.orr_size = htole64(cl->cl_len),
+					.orr_epoch = htole32(m->lm_epoch),
 				},
-			.r_src = htole64(cl->cl_ino),
-			.r_from = htole64(cl->cl_from),
-			.r_offset = htole64(cl->cl_to),
-			.r_src_incarnation = htole16(cl->cl_incarnation),
+			.clr_src = htole64(cl->cl_ino),
+			.clr_from = htole64(cl->cl_from),
+			.clr_offset = htole64(cl->cl_to),
+			.clr_src_incarnation = htole16(cl->cl_incarnation),
 		};
 
 		if (m->lm_obj[k].ob_state != LO_IN_SYNC)
 			continue;
 		if (source < 0)
 			return -EXDEV;
-		r.r_src_mirror = cl->cl_map.lm_obj[source].ob_copy;
-		r.r_src_known = cl->cl_map.lm_obj[source].ob_known;
+		r.clr_src_mirror = cl->cl_map.lm_obj[source].ob_copy;
+		r.clr_src_known = cl->cl_map.lm_obj[source].ob_known;
 		err = row_put_n(lo, t, m->lm_obj[k].ob_ds, &r, sizeof(r));
 		if (err)
 			return err;
@@ -291,10 +291,10 @@ int lo_order_clone(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
 int lo_order_bar(struct lo *lo, struct kv_txn *t, uint32_t client)
 {
 	struct order_rec r = {
-		.r_version = ORDER_VERSION_PLAIN,
-		.r_type = CTL_BAR_CLIENT,
-		.r_fs = htole16(ns_super(lo->l_ns)->su_fs),
-		.r_client_or_flags = htole32(client),
+		.orr_version = ORDER_VERSION_PLAIN,
+		.orr_type = CTL_BAR_CLIENT,
+		.orr_fs = htole16(ns_super(lo->l_ns)->su_fs),
+		.orr_client_or_flags = htole32(client),
 	};
 	struct ds_reg_server sv;
 
@@ -324,34 +324,34 @@ struct order *lo_order_decode(uint32_t ds, uint64_t number, struct kv_slice val,
 		return NULL;
 	memcpy(&cr, val.s_data, val.s_len);
 	r = cr.r;
-	if (!r.r_version || r.r_version > ORDER_VERSION || r.r_type < CTL_TRUNCATE ||
-	    r.r_type > CTL_CLONE)
+	if (!r.orr_version || r.orr_version > ORDER_VERSION || r.orr_type < CTL_TRUNCATE ||
+	    r.orr_type > CTL_CLONE)
 		return NULL;
-	if (val.s_len != (r.r_type == CTL_CLONE ? sizeof(cr) : sizeof(r)))
+	if (val.s_len != (r.orr_type == CTL_CLONE ? sizeof(cr) : sizeof(r)))
 		return NULL;
 	o = calloc(1, sizeof(*o));
 	if (!o)
 		return NULL;
-	*ino = le64toh(r.r_ino);
+	*ino = le64toh(r.orr_ino);
 	o->or_number = number;
 	o->or_ds = ds;
-	o->or_type = r.r_type;
-	o->or_stripe = r.r_stripe;
-	o->or_mirror = r.r_mirror;
-	o->or_fs = le16toh(r.r_fs);
-	o->or_incarnation = le16toh(r.r_incarnation);
-	o->or_size = le64toh(r.r_size);
-	o->or_epoch = le32toh(r.r_epoch);
-	if (r.r_type == CTL_BAR_CLIENT)
-		o->or_client = le32toh(r.r_client_or_flags);
+	o->or_type = r.orr_type;
+	o->or_stripe = r.orr_stripe;
+	o->or_mirror = r.orr_mirror;
+	o->or_fs = le16toh(r.orr_fs);
+	o->or_incarnation = le16toh(r.orr_incarnation);
+	o->or_size = le64toh(r.orr_size);
+	o->or_epoch = le32toh(r.orr_epoch);
+	if (r.orr_type == CTL_BAR_CLIENT)
+		o->or_client = le32toh(r.orr_client_or_flags);
 	else
-		o->or_known = r.r_version > 1 && (le32toh(r.r_client_or_flags) & ORDER_KNOWN);
-	o->or_src = le64toh(cr.r_src);
-	o->or_from = le64toh(cr.r_from);
-	o->or_offset = le64toh(cr.r_offset);
-	o->or_src_incarnation = le16toh(cr.r_src_incarnation);
-	o->or_src_mirror = cr.r_src_mirror;
-	o->or_src_known = cr.r_src_known;
+		o->or_known = r.orr_version > 1 && (le32toh(r.orr_client_or_flags) & ORDER_KNOWN);
+	o->or_src = le64toh(cr.clr_src);
+	o->or_from = le64toh(cr.clr_from);
+	o->or_offset = le64toh(cr.clr_offset);
+	o->or_src_incarnation = le16toh(cr.clr_src_incarnation);
+	o->or_src_mirror = cr.clr_src_mirror;
+	o->or_src_known = cr.clr_src_known;
 	return o;
 }
 

@@ -18,11 +18,11 @@
 #define LAST_S	       300
 
 struct repair_rec {
-	uint8_t r_version, r_object, r_fails, r_why;
-	uint32_t r_bad;
-	uint64_t r_session, r_done, r_after;
-	uint8_t r_now, r_asked, r_number, r_cancelled;
-	uint32_t r_begun;
+	uint8_t rre_version, rre_object, rre_fails, rre_why;
+	uint32_t rre_bad;
+	uint64_t rre_session, rre_done, rre_after;
+	uint8_t rre_now, rre_asked, rre_number, rre_cancelled;
+	uint32_t rre_begun;
 } __attribute__((packed));
 _Static_assert(sizeof(struct repair_rec) == 40, "repair record, version 1");
 
@@ -58,23 +58,23 @@ int lo_repair_decode(struct kv_slice id, struct kv_slice val, uint64_t *ino, str
 	memcpy(ino, id.s_data, 8);
 	*ino = be64toh(*ino);
 	memcpy(&r, val.s_data, sizeof(r));
-	if (!*ino || r.r_version != REPAIR_VERSION || r.r_object >= LO_MAX_OBJECTS ||
-	    r.r_why >= LO_REPAIR_WHYS || r.r_now > 1 || r.r_asked >= LO_REPAIR_ASKS ||
-	    r.r_cancelled > 1 || le32toh(r.r_bad) > DS_REG_MAX)
+	if (!*ino || r.rre_version != REPAIR_VERSION || r.rre_object >= LO_MAX_OBJECTS ||
+	    r.rre_why >= LO_REPAIR_WHYS || r.rre_now > 1 || r.rre_asked >= LO_REPAIR_ASKS ||
+	    r.rre_cancelled > 1 || le32toh(r.rre_bad) > DS_REG_MAX)
 		return -EIO;
 	*rr = (struct lo_repair){
-		.rr_session = le64toh(r.r_session),
-		.rr_done = le64toh(r.r_done),
-		.rr_after = le64toh(r.r_after),
-		.rr_bad = le32toh(r.r_bad),
-		.rr_object = r.r_object,
-		.rr_fails = r.r_fails,
-		.rr_why = r.r_why,
-		.rr_now = r.r_now,
-		.rr_cancelled = r.r_cancelled,
-		.rr_asked = r.r_asked,
-		.rr_number = r.r_number,
-		.rr_begun_s = le32toh(r.r_begun),
+		.rr_session = le64toh(r.rre_session),
+		.rr_done = le64toh(r.rre_done),
+		.rr_after = le64toh(r.rre_after),
+		.rr_bad = le32toh(r.rre_bad),
+		.rr_object = r.rre_object,
+		.rr_fails = r.rre_fails,
+		.rr_why = r.rre_why,
+		.rr_now = r.rre_now,
+		.rr_cancelled = r.rre_cancelled,
+		.rr_asked = r.rre_asked,
+		.rr_number = r.rre_number,
+		.rr_begun_s = le32toh(r.rre_begun),
 	};
 	return 0;
 }
@@ -104,15 +104,15 @@ int lo_repair_put(struct kv_txn *t, uint64_t ino, const struct lo_repair *rr)
 	uint64_t key = repair_row_key_of(ino);
 	struct lo_repair job = *rr;
 	struct repair_rec r = {
-		.r_version = REPAIR_VERSION,
-		.r_object = rr->rr_object,
-		.r_fails = rr->rr_fails,
-		.r_why = rr->rr_why,
-		.r_bad = htole32(rr->rr_bad),
-		.r_session = htole64(rr->rr_session),
-		.r_done = htole64(rr->rr_done),
-		.r_after = htole64(rr->rr_after),
-		.r_now = rr->rr_now,
+		.rre_version = REPAIR_VERSION,
+		.rre_object = rr->rr_object,
+		.rre_fails = rr->rr_fails,
+		.rre_why = rr->rr_why,
+		.rre_bad = htole32(rr->rr_bad),
+		.rre_session = htole64(rr->rr_session),
+		.rre_done = htole64(rr->rr_done),
+		.rre_after = htole64(rr->rr_after),
+		.rre_now = rr->rr_now,
 	};
 
 	if (!job.rr_number && (lo_repair_get(t, ino, &job) || !job.rr_number)) {
@@ -121,10 +121,10 @@ int lo_repair_put(struct kv_txn *t, uint64_t ino, const struct lo_repair *rr)
 		job.rr_asked = rr->rr_asked;
 		job.rr_cancelled = false;
 	}
-	r.r_asked = job.rr_asked;
-	r.r_number = job.rr_number;
-	r.r_cancelled = job.rr_cancelled;
-	r.r_begun = htole32(job.rr_begun_s);
+	r.rre_asked = job.rr_asked;
+	r.rre_number = job.rr_number;
+	r.rre_cancelled = job.rr_cancelled;
+	r.rre_begun = htole32(job.rr_begun_s);
 	return ns_row_put(t, NS_T_REPAIR, &key, 8, &r, sizeof(r));
 }
 

@@ -14,18 +14,18 @@
 #define UNCLOSED_NS 1000000000ull
 #define ROOMS_NS    1000000000ull
 
-/* A row of version 1 has no r_flags. */
+/* A row of version 1 has no clre_flags. */
 struct client_rec {
-	uint8_t r_version;
-	uint32_t r_number;
-	uint8_t r_verifier[8];
-	uint8_t r_flags;
+	uint8_t clre_version;
+	uint32_t clre_number;
+	uint8_t clre_verifier[8];
+	uint8_t clre_flags;
 } __attribute__((packed));
-FORMAT_AT(struct client_rec, r_version, 0, 1);
-FORMAT_AT(struct client_rec, r_number, 1, 4);
-FORMAT_AT(struct client_rec, r_verifier, 5, 8);
-FORMAT_AT(struct client_rec, r_flags, 13, 1);
-#define RECORD_V1_LEN offsetof(struct client_rec, r_flags)
+FORMAT_AT(struct client_rec, clre_version, 0, 1);
+FORMAT_AT(struct client_rec, clre_number, 1, 4);
+FORMAT_AT(struct client_rec, clre_verifier, 5, 8);
+FORMAT_AT(struct client_rec, clre_flags, 13, 1);
+#define RECORD_V1_LEN offsetof(struct client_rec, clre_flags)
 /* The grace period ended before the client's RECLAIM_COMPLETE, so that other clients may have
  * locked what it held. */
 enum { RECORD_OWES = 1 };
@@ -38,13 +38,13 @@ static bool record_get(struct kv_slice v, struct client_rec *r)
 	if (v.s_len != (v.s_len && p[0] == 1 ? RECORD_V1_LEN : sizeof(*r)))
 		return false;
 	memcpy(r, p, v.s_len);
-	return r->r_version == 1 || r->r_version == 2;
+	return r->clre_version == 1 || r->clre_version == 2;
 }
 
 static int record_set(struct kv_txn *t, const uint8_t h[32], struct client_rec *r)
 {
-	r->r_version = r->r_flags ? 2 : 1;
-	return ns_row_put(t, NS_T_CLIENT, h, 32, r, r->r_flags ? sizeof(*r) : RECORD_V1_LEN);
+	r->clre_version = r->clre_flags ? 2 : 1;
+	return ns_row_put(t, NS_T_CLIENT, h, 32, r, r->clre_flags ? sizeof(*r) : RECORD_V1_LEN);
 }
 
 /* The principal is part of the key: after a restart, another principal that presents the same
@@ -96,7 +96,7 @@ static int record_load(void *arg, struct kv_slice id, struct kv_slice val)
 	if (!r)
 		return -ENOMEM;
 	memcpy(r->sre_hash, id.s_data, 32);
-	r->sre_owes = record_get(val, &rec) && (rec.r_flags & RECORD_OWES);
+	r->sre_owes = record_get(val, &rec) && (rec.clre_flags & RECORD_OWES);
 	if (hash_add(&st->st_records, &r->sre_link, hash_of_hash(r->sre_hash))) {
 		free(r);
 		return -ENOMEM;
@@ -415,17 +415,17 @@ int st_record_put(struct st *st, struct kv_txn *t, const uint8_t h[32], const ui
 
 	*old = 0;
 	if (ns_row_get(t, NS_T_CLIENT, h, 32, &have) == 0 && record_get(have, &r)) {
-		*number = r.r_number;
-		if (memcmp(r.r_verifier, verifier, 8) == 0)
+		*number = r.clre_number;
+		if (memcmp(r.clre_verifier, verifier, 8) == 0)
 			return 0;
-		*old = r.r_number;
+		*old = r.clre_number;
 	}
 	err = ns_next_client(st->st_ns, t, number);
 	if (err)
 		return err;
-	r.r_flags = 0; /* a restarted client has no locks from before its restart */
-	r.r_number = *number;
-	memcpy(r.r_verifier, verifier, 8);
+	r.clre_flags = 0; /* a restarted client has no locks from before its restart */
+	r.clre_number = *number;
+	memcpy(r.clre_verifier, verifier, 8);
 	return record_set(t, h, &r);
 }
 
@@ -436,7 +436,7 @@ int st_record_del(struct st *st, struct kv_txn *t, const uint8_t h[32], uint32_t
 
 	(void)st;
 	if (ns_row_get(t, NS_T_CLIENT, h, 32, &have) || !record_get(have, &r) ||
-	    r.r_number != number)
+	    r.clre_number != number)
 		return 0;
 	return ns_row_del(t, NS_T_CLIENT, h, 32);
 }
@@ -467,7 +467,7 @@ static int living_row(void *arg, struct kv_slice id, struct kv_slice val)
 	struct client_rec r;
 
 	(void)id;
-	return record_get(val, &r) ? living_add(arg, r.r_number) : -EIO;
+	return record_get(val, &r) ? living_add(arg, r.clre_number) : -EIO;
 }
 
 /* Reads the rows first. A client that is confirmed after that has a number of at least *next, and
@@ -508,9 +508,9 @@ int st_record_complete(struct kv_txn *t, const uint8_t h[32])
 	struct client_rec r;
 
 	if (ns_row_get(t, NS_T_CLIENT, h, 32, &have) || !record_get(have, &r) ||
-	    !(r.r_flags & RECORD_OWES))
+	    !(r.clre_flags & RECORD_OWES))
 		return 0;
-	r.r_flags &= (uint8_t)~RECORD_OWES;
+	r.clre_flags &= (uint8_t)~RECORD_OWES;
 	return record_set(t, h, &r);
 }
 
@@ -666,14 +666,14 @@ int st_records_close(struct st *st, struct kv_txn *t,
 
 		if (ns_row_get(t, NS_T_CLIENT, batch[k].hash, 32, &have) || !record_get(have, &r))
 			continue;
-		if (batch[k].back && (r.r_flags & RECORD_OWES))
+		if (batch[k].back && (r.clre_flags & RECORD_OWES))
 			continue;
 		if (batch[k].back) {
-			r.r_flags |= RECORD_OWES;
+			r.clre_flags |= RECORD_OWES;
 			err = record_set(t, batch[k].hash, &r);
 			continue;
 		}
-		err = evict(arg, t, r.r_number);
+		err = evict(arg, t, r.clre_number);
 		if (!err)
 			err = ns_row_del(t, NS_T_CLIENT, batch[k].hash, 32);
 		gone++;

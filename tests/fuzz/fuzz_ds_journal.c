@@ -79,39 +79,39 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 static uint32_t sum_of(const struct ds_rec *r)
 {
-	return htobe32((uint32_t)hash_bytes(r, offsetof(struct ds_rec, r_sum)));
+	return htobe32((uint32_t)hash_bytes(r, offsetof(struct ds_rec, dsr_sum)));
 }
 
 static void seal(struct ds_rec *r)
 {
-	r->r_version = 1;
-	r->r_sum = sum_of(r);
+	r->dsr_version = 1;
+	r->dsr_sum = sum_of(r);
 }
 
 static bool sealed(const struct ds_rec *r)
 {
-	return r->r_version == 1 && r->r_sum == sum_of(r);
+	return r->dsr_version == 1 && r->dsr_sum == sum_of(r);
 }
 
 static uint32_t first_of(const struct ds_rec *r)
 {
-	return be32toh(r->r_client);
+	return be32toh(r->dsr_client);
 }
 
 /* Of a bar or a run. */
 static uint64_t last_of(const struct ds_rec *r)
 {
-	return r->r_type == DS_REC_RUN ? be64toh(r->r_a) : first_of(r);
+	return r->dsr_type == DS_REC_RUN ? be64toh(r->dsr_a) : first_of(r);
 }
 
 static bool is_bar(const struct ds_rec *r)
 {
-	return r->r_type == DS_REC_BAR || r->r_type == DS_REC_RUN;
+	return r->dsr_type == DS_REC_BAR || r->dsr_type == DS_REC_RUN;
 }
 
 static bool refused(const struct ds_rec *r)
 {
-	if (r->r_type < DS_REC_STATE || r->r_type > DS_REC_RUN)
+	if (r->dsr_type < DS_REC_STATE || r->dsr_type > DS_REC_RUN)
 		return true;
 	/* 0 is the metadata server, which is no client. */
 	return is_bar(r) && (!first_of(r) || first_of(r) > last_of(r) || last_of(r) > UINT32_MAX);
@@ -120,11 +120,11 @@ static bool refused(const struct ds_rec *r)
 static struct cap_object object_of(const struct ds_rec *r)
 {
 	return (struct cap_object){
-		.co_ino = be64toh(r->r_ino),
-		.co_fs = be16toh(r->r_fs),
-		.co_incarnation = be16toh(r->r_incarnation),
-		.co_stripe = r->r_stripe,
-		.co_copy = r->r_mirror,
+		.co_ino = be64toh(r->dsr_ino),
+		.co_fs = be16toh(r->dsr_fs),
+		.co_incarnation = be16toh(r->dsr_incarnation),
+		.co_stripe = r->dsr_stripe,
+		.co_copy = r->dsr_mirror,
 	};
 }
 
@@ -147,8 +147,8 @@ static void parse(struct input *in, const uint8_t *data, size_t size)
 		const struct ds_rec *r = &in->in_rec[in->in_good];
 
 		in->in_refused |= refused(r);
-		if (r->r_type == DS_REC_STATE && be64toh(r->r_b) > in->in_high)
-			in->in_high = be64toh(r->r_b);
+		if (r->dsr_type == DS_REC_STATE && be64toh(r->dsr_b) > in->in_high)
+			in->in_high = be64toh(r->dsr_b);
 	}
 }
 
@@ -193,7 +193,7 @@ static void check(const struct input *in, struct ds_store *s)
 		const struct ds_rec *r = &in->in_rec[i];
 		struct cap_object o = object_of(r);
 
-		if (r->r_type == DS_REC_TOMB && !ds_tomb_bars(s, &o, false))
+		if (r->dsr_type == DS_REC_TOMB && !ds_tomb_bars(s, &o, false))
 			abort();
 		if (is_bar(r)) {
 			check_client(in, s, first_of(r) - 1);

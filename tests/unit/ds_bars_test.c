@@ -196,9 +196,10 @@ static void evict(uint32_t (*number)(unsigned k), unsigned from)
 	static struct ds_rec recs[BATCH];
 
 	for (unsigned i = 0; i < BATCH; i++) {
-		recs[i] = (struct ds_rec){
-			.r_type = DS_REC_BAR, .r_client = number(from + i), .r_a = from + i + 1};
-		ck_assert_int_eq(ds_bar(S, recs[i].r_client), 0);
+		recs[i] = (struct ds_rec){.dsr_type = DS_REC_BAR,
+					  .dsr_client = number(from + i),
+					  .dsr_a = from + i + 1};
+		ck_assert_int_eq(ds_bar(S, recs[i].dsr_client), 0);
 	}
 	ck_assert_int_eq(ds_journal_add(S, recs, BATCH), 0);
 }
@@ -357,12 +358,14 @@ END_TEST
 
 static void record_write(uint8_t type, uint32_t client, uint64_t last)
 {
-	struct ds_rec r = {
-		.r_version = 1, .r_type = type, .r_client = htobe32(client), .r_a = htobe64(last)};
+	struct ds_rec r = {.dsr_version = 1,
+			   .dsr_type = type,
+			   .dsr_client = htobe32(client),
+			   .dsr_a = htobe64(last)};
 	char path[512];
 	int fd;
 
-	r.r_sum = htobe32((uint32_t)hash_bytes(&r, offsetof(struct ds_rec, r_sum)));
+	r.dsr_sum = htobe32((uint32_t)hash_bytes(&r, offsetof(struct ds_rec, dsr_sum)));
 	snprintf(path, sizeof(path), "%s/journal/fffffffffffffff0", dir);
 	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
 	ck_assert_int_ge(fd, 0);
