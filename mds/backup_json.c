@@ -195,6 +195,11 @@ unsigned json_read_word(struct json_read *jr, const char *name, const char *cons
 	return 0;
 }
 
+json_t *json_read_any(struct json_read *jr, const char *name)
+{
+	return json_take(jr, name);
+}
+
 json_t *json_read_array(struct json_read *jr, const char *name, size_t max)
 {
 	json_t *v = json_take(jr, name);

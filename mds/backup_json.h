@@ -44,6 +44,8 @@ size_t json_read_hex_any(struct json_read *jr, const char *name, uint8_t *out, s
 uint64_t json_read_id(struct json_read *jr, const char *name);
 /* One of the texts of a list that NULL ends: its place; 0 after an error. */
 unsigned json_read_word(struct json_read *jr, const char *name, const char *const *words);
+/* Whatever it is; NULL after an error. */
+json_t *json_read_any(struct json_read *jr, const char *name);
 /* An array; NULL after an error. */
 json_t *json_read_array(struct json_read *jr, const char *name, size_t max);
 /* The first error counts. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft_backup.c - weft-backup: backups of a metadata store. "weft backup" and "weft restore" run
- * it.
+ * weft_backup.c - weft-backup: backups and exports of a metadata store. "weft backup", "weft
+ * restore", "weft export-meta" and "weft import-meta" run it.
  */
 #include "base/conf.h"
 #include "base/log.h"
 #include "base/version.h"
-#include "mds/backup.h"
+#include "mds/meta.h"
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
@@ -22,11 +22,15 @@ static const char usage_text[] =
 	"       weft-backup backup [--incremental --after FILE] -o -\n"
 	"       weft-backup backup --verify FOLDER|FILE...\n"
 	"       weft-backup restore FOLDER|FILE...|-\n"
+	"       weft-backup export-meta FILE|-\n"
+	"       weft-backup import-meta [--edited] FILE|-\n"
 	"       weft-backup --version\n"
 	"Backs up the metadata store, beside a running server too, and puts it back.\n"
+	"export-meta writes it as lines of JSON; import-meta makes a store of them.\n"
 	"  --incremental   what changed since the newest backup in FOLDER, or since FILE\n"
 	"  -o -            write the backup to standard output\n"
 	"  --verify        only check backups\n"
+	"  --edited        the lines were changed: their sum does not count\n"
 	"  --store STORE   the folder of the store (mds.store of the configuration)\n"
 	"  -c FILE         the configuration (" CONF_DEFAULT ")\n"
 	"  --json          print JSON\n"
@@ -59,18 +63,23 @@ static bool weft_backup_conf(struct backup_args *a)
 
 struct weft_backup_given {
 	struct backup_args g_args;
-	bool g_verify, g_conf;
+	bool g_verify, g_conf, g_edited;
 };
 
 /* Returns -1 to go on, or the exit status. */
 static int weft_backup_options(int argc, char **argv, struct weft_backup_given *g)
 {
-	static const struct option longs[] = {
-		{"incremental", 0, NULL, 'i'}, {"verify", 0, NULL, 'v'},
-		{"output", 1, NULL, 'o'},      {"store", 1, NULL, 's'},
-		{"config", 1, NULL, 'c'},      {"after", 1, NULL, 'a'},
-		{"json", 0, NULL, 'j'},	       {"help", 0, NULL, 'h'},
-		{"version", 0, NULL, 'V'},     {0}};
+	static const struct option longs[] = {{"incremental", 0, NULL, 'i'},
+					      {"verify", 0, NULL, 'v'},
+					      {"output", 1, NULL, 'o'},
+					      {"store", 1, NULL, 's'},
+					      {"config", 1, NULL, 'c'},
+					      {"after", 1, NULL, 'a'},
+					      {"json", 0, NULL, 'j'},
+					      {"help", 0, NULL, 'h'},
+					      {"version", 0, NULL, 'V'},
+					      {"edited", 0, NULL, 'e'},
+					      {0}};
 	int opt;
 
 	while ((opt = getopt_long(argc, argv, "o:c:h", longs, NULL)) != -1) {
@@ -92,6 +101,8 @@ static int weft_backup_options(int argc, char **argv, struct weft_backup_given *
 			g->g_args.ba_after = optarg;
 		else if (opt == 'j')
 			g->g_args.ba_json = true;
+		else if (opt == 'e')
+			g->g_edited = true;
 		else
 			return backup_usage(stderr);
 	}
@@ -109,6 +120,20 @@ static int weft_backup_take(const struct weft_backup_given *g, char **args, int 
 		      : n != 1 || a->ba_after)
 		return backup_usage(stderr);
 	return backup_take(a, a->ba_out ? NULL : args[0]);
+}
+
+/* -1: the command is another one. */
+static int weft_backup_meta(const struct weft_backup_given *g, const char *what, char **args, int n)
+{
+	const struct backup_args *a = &g->g_args;
+	bool in = !strcmp(what, "import-meta");
+
+	if (!in && strcmp(what, "export-meta") != 0)
+		return g->g_edited ? backup_usage(stderr) : -1;
+	if (n != 1 || g->g_verify || a->ba_out || a->ba_incremental || a->ba_after ||
+	    (g->g_edited && !in))
+		return backup_usage(stderr);
+	return in ? meta_import(a, args[0], g->g_edited) : meta_export(a, args[0]);
 }
 
 int main(int argc, char **argv)
@@ -133,6 +158,9 @@ int main(int argc, char **argv)
 		return backup_say("libsodium cannot be initialized");
 	if (!g.g_verify && (!g.g_args.ba_store || g.g_conf) && !weft_backup_conf(&g.g_args))
 		return BACKUP_FAILED;
+	rc = weft_backup_meta(&g, what, args, n);
+	if (rc >= 0)
+		return rc;
 	if (!strcmp(what, "backup"))
 		return weft_backup_take(&g, args, n);
 	if (!strcmp(what, "restore") && n > 0 && !g.g_verify && !g.g_args.ba_out)

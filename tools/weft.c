@@ -428,7 +428,7 @@ const struct command weft_commands[] = {
 	 "what is safe to repair. After a restore, --remove-newer also deletes the data of "
 	 "files that were made since the backup: IT IS LOST",
 	 "weft scrub --dry-run", GROUP_SERVERS, {NULL}},
-	/* fsck, topo, backup and restore have options of their own; see weft_other_program(). */
+	/* These have options of their own, but for help; see weft_other_program(). */
 	{"backup", NULL, 0, ANY, false, NULL, NULL, "FOLDER [OPTION]...",
 	 "back up the metadata store of this machine, beside its server. --incremental: what "
 	 "changed since the newest backup in FOLDER; -o -: to a pipe; --verify: check backups",
@@ -437,6 +437,15 @@ const struct command weft_commands[] = {
 	 "make the metadata store again from a backup; in an empty folder, and from the "
 	 "incremental backups after it. Then start weft-mds with --restored",
 	 "weft restore /srv/backup", GROUP_MACHINE, {NULL}},
+	{"export-meta", NULL, 0, ANY, false, NULL, NULL, "FILE|- [OPTION]...",
+	 "write the metadata store as JSON lines, which import-meta takes. Beside its server; all "
+	 "lines are of one moment. -: to a pipe",
+	 "weft export-meta /srv/meta.jsonl", GROUP_MACHINE, {NULL}},
+	/* The line of export-meta in the summary names it. */
+	{"import-meta", NULL, 0, ANY, false, NULL, NULL, "FILE|- [OPTION]...",
+	 "make a metadata store of the lines of export-meta, in an empty folder. --edited: they "
+	 "were changed. Then start weft-mds with --restored",
+	 "weft import-meta /srv/meta.jsonl", GROUP_AS_NOUN, {NULL}},
 	{"fsck", NULL, 0, ANY, false, NULL, NULL, "STORE [OPTION]...",
 	 "check the metadata store of a stopped server. fsck --online [--dry-run] "
 	 "[--background]: check what a running cluster's data servers hold",
@@ -889,7 +898,8 @@ static int weft_other_program(int argc, char **argv)
 		return complete_command(argc - 1, argv + 1);
 	if (!strcmp(argv[0], "topo"))
 		return topo_command(argc, argv, weft_json);
-	if (!strcmp(argv[0], "backup") || !strcmp(argv[0], "restore"))
+	if (!strcmp(argv[0], "backup") || !strcmp(argv[0], "restore") ||
+	    !strcmp(argv[0], "export-meta") || !strcmp(argv[0], "import-meta"))
 		return cmd_backup(argv[0], argc - 1, argv + 1);
 	if (strcmp(argv[0], "fsck"))
 		return -1;
@@ -908,8 +918,8 @@ int main(int argc, char **argv)
 	weft_admin = getenv("WEFT_ADMIN");
 	if (!weft_admin || !*weft_admin)
 		weft_admin = ADMIN_DEFAULT;
-	/* Options may stand anywhere, but options behind fsck, topo, backup and restore belong to
-	 * these: ours end at their name. */
+	/* Options may stand anywhere, but options behind the commands that are other programs
+	 * belong to these: ours end at their name. */
 	parse_options(argc, argv, "+");
 	if (optind < argc && !help) {
 		rc = weft_other_program(argc - optind, argv + optind);

@@ -3,7 +3,7 @@
 #include "tools/weft_command.h"
 #include <string.h>
 
-enum { TEXT_COLUMN = 13, OPTION_COLUMN = 26 };
+enum { TEXT_COLUMN = 14, OPTION_COLUMN = 26 };
 
 static const struct {
 	const char *w_word, *w_text;

@@ -333,7 +333,8 @@ def test_each_command_has_help_of_its_own():
         lines = said.splitlines()
         check(all(len(line) <= 80 for line in lines), True, said)
         check(lines[0].startswith(f"usage: weft {command}"), True, said)
-        if command not in ("fsck", "topo", "help", "backup", "restore"):
+        if command not in ("fsck", "topo", "help", "backup", "restore", "export-meta",
+                           "import-meta"):
             check(alone(*command.split(), "--help"), said, command)
         if command in verbs:
             continue  # a noun that is a command too: its help lists what may follow
@@ -405,7 +406,7 @@ def test_the_man_page_has_each_command_and_option_and_no_other():
     known = {o.split("=")[0] for row in commands() for o in row[2]}
     other = {"--admin", "--json", "--columns", "--help", "--online", "--plan",
              "--sysfs", "--near", "--record",  # topo's own
-             "--incremental", "--verify"}  # weft-backup's
+             "--incremental", "--verify", "--edited"}  # weft-backup's
     check({o for o in re.findall(r"--[a-z][a-z-]+", part)} - known - other, set(),
           "options that are none")
     for command, _, options, _ in commands():
@@ -594,6 +595,7 @@ def real_every_command_that_looks_prints_json(w):
         if command in ("help", "fsck", "ds kill", "ds forget", "ds add", "ds key", "key rotate",
                        "client evict", "mirror add", "mirror remove", "jobs wait", "jobs cancel",
                        "token create", "token revoke", "support", "backup", "restore",
+                       "export-meta", "import-meta",
                        "trash restore", "trash empty", "cluster init", "cluster join", "pin",
                        "warm", "unpin", "job untag"):
             continue
