@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meta_check.c - reads an export line by line, and says what is wrong with the first wrong line: the
- * form of each line, and what a server that has the row would refuse or not find. Needs no memory
- * but for one line.
+ * meta_check.c - reads an export line by line, and says what is wrong with the first wrong line:
+ * the form of each line, and what a server that has the row would refuse or not find. Needs no
+ * memory but for one line.
  */
 #include "mds/layout/lo.h"
 #include "mds/meta.h"

@@ -81,7 +81,8 @@ def everything(w):
     f = put(c, d, "file", b"data " * 3000)
     put(c, other, "wide", b"stripes")
     s, _ = c.open(foreign, "f")
-    for kind, name, more in ((LNK, "link", {"link": b"/to\xfe\x80"}), (LNK, "plain", {"link": b"to"}),
+    for kind, name, more in ((LNK, "link", {"link": b"/to\xfe\x80"}),
+                             (LNK, "plain", {"link": b"to"}),
                              (FIFO, "pipe", {}), (CHR, "null", {"dev": (1, 3)}),
                              (BLK, "disk", {"dev": (8, 1 << 19)}), (SOCK, "sock", {})):
         c.ok(putfh(sub), create(kind, name, mode=0o640, **more))
@@ -190,7 +191,8 @@ def test_an_empty_machine_gets_every_file(w):
     c = client()
     now = {p: v for p, v in walk(c, c.root()).items() if "busy" not in p}
     check(sorted(now), sorted(was))
-    check({p: now[p] for p in now if now[p] != was[p]}, {p: was[p] for p in now if now[p] != was[p]})
+    other = [p for p in now if now[p] != was[p]]
+    check({p: now[p] for p in other}, {p: was[p] for p in other})
     check(len(now), 15)
 
 
@@ -226,9 +228,9 @@ def test_what_is_wrong_is_named_with_its_line(w):
             (good + [good[2]], f"line {n + 1}: there are lines behind the last one"),
             ([good[0]] + good[2:], "line 2: the second line must be of kind cluster"),
             (changed(0, b'"weft_meta":1', b'"weft_meta":2'), "line 1: weft_meta: a version"),
-            (changed(name, b'"version":1,', b'"version":1,"more":0,'), f"line {name + 1}: more: no"),
+            (changed(name, b'"version":1,', b'"version":1,"more":0,'), f"line {name + 1}: more:"),
             (changed(name, b'"dir":', b'"dirs":'), f"line {name + 1}: dir: is missing"),
-            (changed(name, b'"kind":"name"', b'"kind":"nome"'), f"line {name + 1}: kind: this kind"),
+            (changed(name, b'"kind":"name"', b'"kind":"nome"'), f"line {name + 1}: kind: this"),
             (changed(name, b'"name":"', b'"name":"x'), f"line {name + 1}: slot: it is none of"),
             (changed(inode, b'"type":"file"', b'"type":"fifo"'), f"line {inode + 1}: "),
             (changed(inode, b'"mode":', b'"mode":9'), f"line {inode + 1}: "),
