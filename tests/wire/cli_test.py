@@ -397,7 +397,7 @@ def test_the_man_page_has_each_command_and_option_and_no_other():
     names = {row[0] for row in commands()}
     seen = set()
     for head in heads:
-        words = re.findall(r"[a-z]+", head.split(" ")[0] + " " + " ".join(head.split(" ")[1:2]))
+        words = re.findall(r"[a-z]+(?:-[a-z]+)*", " ".join(head.split(" ")[:2]))
         name_ = next((n for n in (" ".join(words[:2]), words[0]) if n in names), None)
         check(name_ is not None, True, f"weft.1 has {head!r}, which is no command")
         seen.add(name_)
