@@ -416,6 +416,37 @@ int excl_raise(const struct file_env *fe, struct kv_txn *t, const struct ns_inod
 					    : lo_order_fence(fe->fe_lo, t, i, map, map->lm_epoch);
 }
 
+int excl_fence_unused(const struct file_env *fe, struct kv_txn *t, uint64_t ino, bool *out)
+{
+	struct st *st = fe->fe_st;
+	struct st_file *f;
+	struct ns_inode i;
+	struct lo_map map;
+	bool may;
+	int err;
+
+	st_file_lock(st, ino);
+	f = st_file_get(st, ino, false);
+	*out = f && f->f_layouts;
+	may = *out || (f && f->f_intent);
+	st_file_unlock(st, ino);
+	if (!may)
+		return 0;
+	err = ns_get(fe->fe_ns, t, ino, &i);
+	if (err)
+		return err;
+	if (lo_map_decode(i.i_blob, &map)) {
+		log_error("inode %lu goes to the trash, but its layout map is damaged: it cannot "
+			  "be fenced",
+			  (unsigned long)ino);
+		return 0;
+	}
+	if (file_writers_left(fe, ino, NULL))
+		file_suspect(fe, ino, &map, UINT64_MAX, 0);
+	err = excl_raise(fe, t, &i, &map, file_now());
+	return err ? err : 1;
+}
+
 /* A client that is fenced in the middle of a write leaves that write on some copies only. */
 static void mistrust_left(const struct excl *x, struct lo_map *map)
 {

@@ -188,6 +188,12 @@ bool excl_recall_stale(struct excl_layout_block *h, const struct file_env *fe, s
  * capabilities. */
 int excl_raise(const struct file_env *fe, struct kv_txn *t, const struct ns_inode *i,
 	       struct lo_map *map, struct ns_time now);
+/* W, for a file that its last user has left and that stays, in the trash: if a client may have
+ * writes under way, or a layout, fences all capabilities; if a layout for writing is out, makes all
+ * copies but one stale. No layout is granted meanwhile. 1: it did. After the commit the caller ends
+ * the layouts, and wakes the orders. *out: there are layouts. 0: no client can write it. Else the
+ * store's error. */
+int excl_fence_unused(const struct file_env *fe, struct kv_txn *t, uint64_t ino, bool *out);
 /* Does an exclusion with ALL make reads wait? Any thread. */
 bool excl_hidden(const struct file_env *fe, uint64_t ino);
 #endif

@@ -18,6 +18,7 @@
  *	remove_done			the answer; the file goes, or becomes an orphan
  *					(op_free_done)
  *	rename_done			the same
+ *	remove_fenced			of what went to the trash, and had layouts
  */
 #include "mds/jobs/revoke_exports.h"
 #include "mds/nfs4/credentials.h"
@@ -599,7 +600,8 @@ struct names {
 	bool pinned; /* the name leads to an export's root */
 };
 
-static op_step link_go, link_done, unlink_go, unlink_taken_back, remove_done, rename_done;
+static op_step link_go, link_done, unlink_go, unlink_taken_back, remove_done, remove_fenced,
+	rename_done;
 
 nfsstat4 op_link(struct compound *c)
 {
@@ -728,24 +730,41 @@ nfsstat4 op_rename(struct compound *c)
 	return unlink_start(c);
 }
 
-/* Recalls other clients' layouts of the file that the name leads to. True: it has begun, and calls
- * op_wake. */
+static bool is_open(struct compound *c, uint64_t ino)
+{
+	struct st *st = c->m->m_st;
+	struct st_file *f;
+	bool open;
+
+	st_file_lock(st, ino);
+	f = st_file_get(st, ino, false);
+	open = f && f->f_opens;
+	st_file_unlock(st, ino);
+	return open;
+}
+
+/* Recalls other clients' layouts of the file that the name leads to; of one that goes to the trash
+ * and that no client has open, all layouts. True: it has begun, and calls op_wake. */
 static bool unlink_takes_back(struct compound *c, const char *name, size_t len)
 {
+	bool keeps =
+		st_any_has(c->client, ST_N_LAYOUTS) && lo_trash_s(c->m->m_lo, op_txn(c), c->cur);
 	struct ns_inode d, i;
 	uint64_t ino;
 	uint8_t type;
 
 	/* Usually no other client has a layout: no lookup. Without permission to remove the name
 	 * the caller must not recall anything. */
-	if (!st_others_have(c->client, ST_N_LAYOUTS) || ns_get(c->m->m_ns, op_txn(c), c->cur, &d) ||
-	    d.i_type != NS_DIR || ns_permission(&d, &c->cred, 1))
+	if ((!keeps && !st_others_have(c->client, ST_N_LAYOUTS)) ||
+	    ns_get(c->m->m_ns, op_txn(c), c->cur, &d) || d.i_type != NS_DIR ||
+	    ns_permission(&d, &c->cred, 1))
 		return false;
 	if (ns_lookup(c->m->m_ns, op_txn(c), c->cur, name, len, &ino, &type) || type != NS_REG ||
 	    ns_get(c->m->m_ns, op_txn(c), ino, &i) || i.i_nlink != 1 ||
 	    ns_may_unlink(&d, &i, &c->cred))
 		return false;
-	return excl_recall_and_fence(&c->m->m_file, c->th->mt_loop, ino, c->client, op_wake, c);
+	return excl_recall_and_fence(&c->m->m_file, c->th->mt_loop, ino,
+				     keeps && !is_open(c, ino) ? NULL : c->client, op_wake, c);
 }
 
 static nfsstat4 unlink_go(struct compound *c, int err)
@@ -786,14 +805,16 @@ static int remove_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct names *k = c->scratch;
+	int err;
 
 	if (name_pinned(c, t, c->cur, k->name, k->len)) {
 		k->pinned = true;
 		return -EBUSY;
 	}
 	unlink_keeps(c, t, c->cur);
-	return ns_remove(c->m->m_ns, t, c->cur, k->name, k->len, 0, &c->cred, k->now, &k->fo,
-			 &k->gone, &k->ci);
+	err = ns_remove(c->m->m_ns, t, c->cur, k->name, k->len, 0, &c->cred, k->now, &k->fo,
+			&k->gone, &k->ci);
+	return err || !k->ctx.kept ? err : op_free_fence(&k->ctx, t);
 }
 
 static nfsstat4 remove_go(struct compound *c)
@@ -814,8 +835,9 @@ static int rename_run(struct kv_op *op, struct kv_txn *t)
 	if (err)
 		return err;
 	unlink_keeps(c, t, c->cur);
-	return ns_rename(c->m->m_ns, t, c->saved, k->name, k->len, c->cur, k->to, k->tolen,
-			 &c->cred, k->now, &k->fo, &k->gone, &k->ci, &k->dci);
+	err = ns_rename(c->m->m_ns, t, c->saved, k->name, k->len, c->cur, k->to, k->tolen, &c->cred,
+			k->now, &k->fo, &k->gone, &k->ci, &k->dci);
+	return err || !k->ctx.kept ? err : op_free_fence(&k->ctx, t);
 }
 
 static void rename_put(struct compound *c, struct xdr_out *x, struct op_after *after)
@@ -835,13 +857,21 @@ static nfsstat4 rename_go(struct compound *c)
 /*
  * The last unlink recalls the other clients' layouts first (docs/fencing.md, "When"). A layout may
  * be granted after that, or the name may be another file's when the mutation commits. Then
- * op_free_done recalls the layouts, and nothing waits for that.
+ * op_free_done recalls the layouts, and nothing waits for that. What goes to the trash is fenced by
+ * the mutation itself, and remove_fenced waits for that.
  */
 static nfsstat4 unlink_taken_back(struct compound *c, int err)
 {
 	/* A data server that does not confirm deletes the object later, and then needs no fence. */
 	(void)err;
 	return c->opnum == OP_REMOVE ? remove_go(c) : rename_go(c);
+}
+
+/* Data servers have fenced what went to the trash, or do it later. */
+static nfsstat4 remove_fenced(struct compound *c, int err)
+{
+	(void)err;
+	return op_result(c, c->opnum == OP_REMOVE ? cinfo_put : rename_put);
 }
 
 static nfsstat4 remove_done(struct compound *c, int err)
@@ -852,7 +882,7 @@ static nfsstat4 remove_done(struct compound *c, int err)
 	if (err)
 		return k->pinned ? NFS4ERR_FILE_OPEN : op_status(err);
 	op_deleg_late(c, k->gone.i_ino);
-	return op_result(c, cinfo_put);
+	return op_free_waits(c, &k->ctx) ? op_await(c, remove_fenced) : remove_fenced(c, 0);
 }
 
 static nfsstat4 rename_done(struct compound *c, int err)
@@ -877,7 +907,7 @@ static nfsstat4 rename_done(struct compound *c, int err)
 		op_deleg_late(c, k->gone.i_ino);
 		op_deleg_late(c, name_file(c, c->cur, k->to, k->tolen));
 	}
-	return op_result(c, rename_put);
+	return op_free_waits(c, &k->ctx) ? op_await(c, remove_fenced) : remove_fenced(c, 0);
 }
 
 /* ---- security information ---- */

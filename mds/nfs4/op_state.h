@@ -182,12 +182,20 @@ struct op_free_ctx {
 	struct mds *m;
 	struct st_client *client; /* the client that removes; NULL: none */
 	uint64_t removing, orphaned;
-	bool kept; /* the trash has it: nothing of its state ends */
+	bool kept;   /* the trash has it: nothing of its state ends */
+	bool fenced; /* but its layouts: the mutation fenced them */
+	bool waits;  /* there were some: the answer waits for the fence */
 };
 void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct st_client *client,
 		 struct ns_free_ops *fo);
+/* On the committer thread, in a mutation that put ctx->removing into the trash, where no client has
+ * it open: no client writes it from then on. 0 or the store's error. */
+int op_free_fence(struct op_free_ctx *ctx, struct kv_txn *t);
 /* Call it on the loop, after the mutation. */
 void op_free_done(struct op_free_ctx *ctx, int err);
+/* After op_free_done of a mutation that was committed: does the answer wait for data servers? True:
+ * op_wake is called. */
+bool op_free_waits(struct compound *c, const struct op_free_ctx *ctx);
 /* CLOSE and DELEGRETURN. find (locked) says which of the client's opens and delegations on the
  * current file sid names, or why it may not be given up. op_give_up releases it, and with the last
  * one of a removed file frees the file. The caller has already put its result, which is cut if this

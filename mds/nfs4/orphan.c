@@ -7,6 +7,7 @@
  *	op_give_up	CLOSE, DELEGRETURN: the open or delegation goes. give_up_run frees an
  *			orphan
  *	give_up_done	the answer
+ *	given_up	where the trash has the file, and it had layouts: it is fenced
  */
 #include "mds/nfs4/op.h"
 #include "mds/nfs4/op_state.h"
@@ -63,12 +64,19 @@ void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct st_client *clien
 	*fo = (struct ns_free_ops){.f_keep_open = keep_open, .f_free_map = free_map, .f_arg = ctx};
 }
 
-/* locked. The file is gone, and its layouts name objects that are being deleted. Recalls the other
- * clients' layouts without waiting; the client that removed the file knows. */
-static void freed(struct st *st, struct st_file *f, const struct st_client *by)
+int op_free_fence(struct op_free_ctx *ctx, struct kv_txn *t)
 {
-	f->f_intent = f->f_intent_durable = f->f_intent_old = f->f_suspect = f->f_suspect_boot =
-		f->f_contended = f->f_diverged = false;
+	int err = ctx->removing ? excl_fence_unused(&ctx->m->m_file, t, ctx->removing, &ctx->waits)
+				: 0;
+
+	ctx->fenced = err > 0;
+	return err < 0 ? err : 0;
+}
+
+/* locked. The layouts name objects that are being deleted, or fenced. Recalls the other clients'
+ * layouts without waiting; the client that removed the file knows. */
+static void layouts_end(struct st *st, struct st_file *f, const struct st_client *by)
+{
 	while (f->f_layouts) {
 		if (f->f_layouts->l_client != by)
 			st_recall_queue(st, f->f_layouts);
@@ -97,12 +105,15 @@ static void not_removing(struct st *st, const struct op_free_ctx *ctx, int err)
 	do {
 		st_work_lock(&w, st, ctx->removing);
 		f = st_file_get(st, ctx->removing, false);
-		bool frees = !err && !ctx->kept;
+		bool frees = !err && !ctx->kept, ends = frees || (!err && ctx->fenced);
 
-		if (!f || (frees && f->f_layouts && !st_needs_all()))
+		if (!f || (ends && f->f_layouts && !st_needs_all()))
 			continue;
 		if (frees)
-			freed(st, f, ctx->client);
+			f->f_intent = f->f_intent_durable = f->f_intent_old = f->f_suspect =
+				f->f_suspect_boot = f->f_contended = f->f_diverged = false;
+		if (ends)
+			layouts_end(st, f, ctx->client);
 		f->f_removing--;
 		st_file_put(st, f);
 	} while (st_work_again(&w));
@@ -115,8 +126,33 @@ void op_free_done(struct op_free_ctx *ctx, int err)
 	if (!ctx->removing)
 		return;
 	not_removing(ctx->m->m_st, ctx, err);
+	if (!err && ctx->fenced)
+		lo_orders_wake(ctx->m->m_lo);
 	if (!err && !ctx->kept)
 		lo_orders_files_gone(ctx->m->m_lo);
+}
+
+bool op_free_waits(struct compound *c, const struct op_free_ctx *ctx)
+{
+	if (ctx->waits)
+		lo_orders_wait(c->m->m_lo, ctx->removing, c->th->mt_loop, op_confirm_ms(c->m),
+			       op_wake, c);
+	return ctx->waits;
+}
+
+/* On the committer thread. The last client has closed it. */
+static int free_orphan(struct op_free_ctx *ctx, struct kv_txn *t, uint64_t ino,
+		       const struct ns_free_ops *fo)
+{
+	int err = ns_orphan_free(ctx->m->m_ns, t, ino, fo);
+	struct ns_inode i;
+
+	ctx->kept = err > 0;
+	if (err <= 0)
+		return err;
+	err = ns_get(ctx->m->m_ns, t, ino, &i);
+	/* With a name it was restored. */
+	return err || i.i_nlink ? err : op_free_fence(ctx, t);
 }
 
 /* ---- CLOSE and DELEGRETURN ---- */
@@ -131,10 +167,16 @@ static int give_up_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct compound *c = op_of(op);
 	struct give_up *k = c->scratch;
-	int err = ns_orphan_free(c->m->m_ns, t, k->ino, &k->fo);
 
-	k->ctx.kept = err > 0;
-	return err < 0 ? err : 0;
+	return free_orphan(&k->ctx, t, k->ino, &k->fo);
+}
+
+/* A data server that does not confirm has no lease any more, or runs the fence later. */
+static nfsstat4 given_up(struct compound *c, int err)
+{
+	(void)c;
+	(void)err;
+	return NFS4_OK;
 }
 
 static nfsstat4 give_up_done(struct compound *c, int err)
@@ -142,7 +184,8 @@ static nfsstat4 give_up_done(struct compound *c, int err)
 	struct give_up *k = c->scratch;
 
 	op_free_done(&k->ctx, err);
-	return NFS4_OK; /* the client has given it up in any case; the sweep frees the file */
+	/* The client has given it up in any case; the sweep frees the file. */
+	return !err && op_free_waits(c, &k->ctx) ? op_await(c, given_up) : NFS4_OK;
 }
 
 nfsstat4 op_give_up(struct compound *c, const struct st_stateid *sid, op_find_fn find)
@@ -222,9 +265,7 @@ static int orphan_sweep_run(struct kv_op *op, struct kv_txn *t)
 		}
 		st_all_unlock(s->m->m_st);
 		if (!open)
-			err = ns_orphan_free(s->m->m_ns, t, s->ino[i], &fo);
-		s->ctx[i].kept = err > 0;
-		err = err < 0 ? err : 0;
+			err = free_orphan(&s->ctx[i], t, s->ino[i], &fo);
 	}
 	return err;
 }

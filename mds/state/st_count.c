@@ -162,6 +162,11 @@ bool st_others_have(const struct st_client *c, enum st_count what)
 	return all > mine || atomic_load(&c->cl_counts.ct_takes) != takes;
 }
 
+bool st_any_has(const struct st_client *c, enum st_count what)
+{
+	return !c->cl_st || atomic_load(&c->cl_st->st_counts.ct_n[what]);
+}
+
 /* Gives back the quota taken ahead for the kinds in `which`, a bit each. With `unused`, also for
  * the kinds that were not used since the last call. */
 static void rooms_back(struct st_client *c, uint8_t which, bool unused)

@@ -74,6 +74,8 @@ void st_quota_back(struct st_client *c, enum st_count what);
 /* Looked at: the same for all clients of the address (NULL: all clients), at most once a second.
  * False: it is too soon. */
 bool st_quotas_gather(struct st *st, struct st_addr_account *at, enum st_count what);
+/* Any thread: may any client have some, c or another? Never false if one has. */
+bool st_any_has(const struct st_client *c, enum st_count what);
 /* Any thread: may another client have some? Never false if one has. */
 bool st_others_have(const struct st_client *c, enum st_count what);
 /* All locked: the client's next open or delegation, or layout. NULL: the first, and the end. */
