@@ -55,7 +55,7 @@ static void trash_table(const json_t *j)
 int cmd_trash_list(char **args)
 {
 	json_t *all = NULL, *j;
-	char after[64];
+	char after[96];
 	int rc;
 
 	rc = weft_ask_with("GET", "/v1/trash", NULL, &all, "path", args[0], NULL);

@@ -24,7 +24,7 @@ struct trash_listing {
 	int64_t tl_most;
 	unsigned tl_budget, tl_looked;
 	json_t *tl_list;
-	uint64_t tl_at[3];
+	struct ns_trash_at tl_at;
 	bool tl_more;
 	/* of the directory of the last entry; tl_dir 0: none yet */
 	uint64_t tl_dir;
@@ -80,9 +80,9 @@ static int trash_row(void *arg, const struct ns_trash *e)
 		l->tl_more = true;
 		return 1;
 	}
-	l->tl_at[0] = e->tr_parent;
-	l->tl_at[1] = e->tr_hash;
-	l->tl_at[2] = e->tr_ino;
+	if (e->tr_damaged) /* its event says so */
+		return 0;
+	l->tl_at = ns_trash_at(e);
 	below = ns_trash_below(l->tl_ns, l->tl_txn, e->tr_ino, &l->tl_top);
 	if (below <= 0)
 		return below;
@@ -101,14 +101,15 @@ static int trash_row(void *arg, const struct ns_trash *e)
 }
 
 /* Where a list goes on: what the one before said in next. */
-static bool trash_after(const struct http_req *rq, struct http_reply *rp, uint64_t at[3])
+static bool trash_after(const struct http_req *rq, struct http_reply *rp, struct ns_trash_at *at)
 {
+	uint64_t *const part[] = {&at->ta_dir, &at->ta_hash, &at->ta_removed, &at->ta_ino};
 	const char *p = http_arg(rq, "after");
 	char *end;
 
-	for (unsigned k = 0; p && k < 3; k++) {
-		at[k] = strtoull(p, &end, 10);
-		if (!isdigit((unsigned char)*p) || *end != (k < 2 ? '.' : 0)) {
+	for (unsigned k = 0; p && k < 4; k++) {
+		*part[k] = strtoull(p, &end, 10);
+		if (!isdigit((unsigned char)*p) || *end != (k < 3 ? '.' : 0)) {
 			admin_reply_error(rp, 400, "after: expected what \"next\" said");
 			return false;
 		}
@@ -123,12 +124,12 @@ void admin_get_trash(void *arg, const struct http_req *rq, struct http_reply *rp
 	const char *path = http_arg(rq, "path") ? admin_path_arg(rq, rp) : "/";
 	struct trash_listing *l = calloc(1, sizeof(*l));
 	struct ns_trash_sums sums = {.ts_entries = 0};
-	char next[64];
+	char next[96];
 	int err;
 
 	if (!l)
 		admin_reply_error(rp, 500, "out of memory");
-	if (!l || !path || !trash_after(rq, rp, l->tl_at) ||
+	if (!l || !path || !trash_after(rq, rp, &l->tl_at) ||
 	    (l->tl_most = admin_number_arg(rq, rp, "limit", 1, ROWS_MOST, ROWS)) < 0)
 		goto out;
 	l->tl_ns = a->a_ops.ao_ns;
@@ -140,8 +141,7 @@ void admin_get_trash(void *arg, const struct http_req *rq, struct http_reply *rp
 		if (!err)
 			err = ns_trash_sums(l->tl_txn, &sums);
 		if (!err)
-			err = ns_trash_each(l->tl_txn, l->tl_at[0], l->tl_at[1], l->tl_at[2],
-					    trash_row, l);
+			err = ns_trash_each(l->tl_txn, &l->tl_at, trash_row, l);
 		kv_read_end(l->tl_txn);
 	}
 	if (err) {
@@ -149,8 +149,9 @@ void admin_get_trash(void *arg, const struct http_req *rq, struct http_reply *rp
 		admin_reply_errno(rp, err, path);
 		goto out;
 	}
-	snprintf(next, sizeof(next), "%lu.%lu.%lu", (unsigned long)l->tl_at[0],
-		 (unsigned long)l->tl_at[1], (unsigned long)l->tl_at[2]);
+	snprintf(next, sizeof(next), "%lu.%lu.%lu.%lu", (unsigned long)l->tl_at.ta_dir,
+		 (unsigned long)l->tl_at.ta_hash, (unsigned long)l->tl_at.ta_removed,
+		 (unsigned long)l->tl_at.ta_ino);
 	admin_reply_json(rp, 200,
 			 json_pack("{s:I, s:I, s:o, s:o}", "total_entries",
 				   (json_int_t)sums.ts_entries, "total_bytes",

@@ -7,8 +7,14 @@
  * them out in one transaction, which looks again at each. So of an expiry and a restore of the same
  * entry the first one on the committer thread wins, and the other finds nothing.
  *
- * A job that was asked for has a row NS_T_TRASH_JOB from its beginning to its end. Each step writes
- * how far it is, in the transaction of what it did. Expiry has no row: it begins again by itself.
+ * A job that was asked for has a row NS_T_TRASH_JOB from its beginning to its end. Each step that
+ * changes something writes how far the job is, in the same transaction. Expiry has no row: it
+ * begins again by itself.
+ *
+ * A step chooses for at most LOOK_US, and then gives the thread back: it shares it with clients.
+ *
+ * A row that is damaged stops nothing: the step that meets it sets it aside, and says so in the log
+ * and in an event.
  */
 #include "mds/jobs/trash.h"
 #include "mds/file/file.h"
@@ -21,28 +27,39 @@
 #include <errno.h>
 #include <urcu/compiler.h>
 
-#define BATCH	     256
-#define LOOK_ENTRIES 8192  /* that a step looks at */
+#define BATCH	     64
+#define LOOK_US	     1000  /* that a step looks for what to do */
+#define LOOK_CLOCK   8	   /* entries between two looks at the clock */
+#define DAMAGED_MOST 8	   /* rows that a step sets aside */
 #define ROOM_MS	     5000  /* between two looks at how full the data servers are */
 #define DELETE_MS    60000 /* they get to delete, before the trash makes more room */
 #define REST_MS	     10000
 #define ROW_VERSION  1
 
 enum { ROW_RESTORE = 1, ROW_EMPTY = 2 };
+#define ROW_ASIDE 0xff /* begins the id of a row that was set aside */
 
 struct trash_job_rec {
 	uint8_t j_version, j_kind, j_len;
 	uint64_t j_begun, j_top, j_dir, j_before;
-	uint64_t j_at[3]; /* it goes on behind this entry: directory, hash, inode */
+	uint64_t j_at[4]; /* it goes on behind this entry: directory, hash, when, inode */
 	uint64_t j_done, j_bytes, j_failed;
 } __attribute__((packed)); /* the name of what it is about follows */
-_Static_assert(sizeof(struct trash_job_rec) == 83, "a job about the trash, version 1");
+_Static_assert(sizeof(struct trash_job_rec) == 91, "a job about the trash, version 1");
 
 struct trash_job {
 	struct job_trash_view v;
 	struct ns_trash_top top;
 	char name[NS_NAME_MAX];
-	uint64_t before, at[3];
+	uint64_t before;
+	struct ns_trash_at at;
+};
+
+/* A row that cannot be read. */
+struct damaged {
+	uint8_t da_key[KV_KEY_MAX];
+	size_t da_len;
+	uint64_t da_ino; /* 0: not known */
 };
 
 /* What a full data server still has to get free. */
@@ -57,16 +74,20 @@ struct job_trash {
 	void (*tr_sweep)(struct mds *m, struct loop *loop);
 	pthread_mutex_t tr_lock; /* protects the fields up to tr_expiring: any thread */
 	struct trash_job tr_job[JOB_TRASH_MOST];
-	unsigned tr_n, tr_coming;	   /* coming: their rows are being written */
-	uint64_t tr_last;		   /* the highest number */
+	unsigned tr_n, tr_coming; /* coming: their rows are being written */
+	uint64_t tr_last;	  /* the highest number */
+	/* Rows of (read, unread] were there at the start, and found no place in tr_job. */
+	uint64_t tr_read, tr_unread;
 	struct job_trash_view tr_expiring; /* tv_number 0: not now */
 	/* the step */
 	bool tr_busy, tr_all; /* all: nothing is left behind it */
 	enum { STEP_EXPIRE, STEP_ROOM, STEP_JOB } tr_step;
 	struct kv_op tr_op;
+	struct loop_msg tr_msg;
 	struct kv_txn *tr_txn;
-	uint64_t tr_now, tr_ino[BATCH];
-	unsigned tr_nino, tr_looked, tr_out;
+	uint64_t tr_now, tr_look_until_ns, tr_ino[BATCH];
+	unsigned tr_nino, tr_looked, tr_out, tr_ndamaged;
+	struct damaged tr_damaged[DAMAGED_MOST];
 	struct trash_job tr_work; /* the job of the step, as it will be */
 	uint64_t tr_bytes;
 	/* making room */
@@ -90,7 +111,8 @@ static size_t row_encode(const struct trash_job *j, uint8_t *buf)
 				  .j_top = htole64(j->top.tp_ino),
 				  .j_dir = htole64(j->top.tp_dir),
 				  .j_before = htole64(j->before),
-				  .j_at = {htole64(j->at[0]), htole64(j->at[1]), htole64(j->at[2])},
+				  .j_at = {htole64(j->at.ta_dir), htole64(j->at.ta_hash),
+					   htole64(j->at.ta_removed), htole64(j->at.ta_ino)},
 				  .j_done = htole64(j->v.tv_done),
 				  .j_bytes = htole64(j->v.tv_bytes),
 				  .j_failed = htole64(j->v.tv_failed)};
@@ -115,20 +137,19 @@ static int row_del(struct kv_txn *t, uint64_t number)
 	return ns_row_del(t, NS_T_TRASH_JOB, &id, sizeof(id));
 }
 
-static int row_read(void *arg, struct kv_slice id, struct kv_slice val)
+/* False: it is damaged. */
+static bool row_decode(struct kv_slice id, struct kv_slice val, struct trash_job *j)
 {
-	struct job_trash *w = arg;
-	struct trash_job *j = &w->tr_job[w->tr_n];
 	struct trash_job_rec r;
 	uint64_t number;
 
 	if (id.s_len != sizeof(number) || val.s_len < sizeof(r))
-		return -EIO;
+		return false;
 	memcpy(&number, id.s_data, sizeof(number));
 	memcpy(&r, val.s_data, sizeof(r));
 	if (r.j_version != ROW_VERSION || val.s_len != sizeof(r) + r.j_len ||
-	    (r.j_kind != ROW_RESTORE && r.j_kind != ROW_EMPTY) || w->tr_n == JOB_TRASH_MOST)
-		return -EIO;
+	    (r.j_kind != ROW_RESTORE && r.j_kind != ROW_EMPTY))
+		return false;
 	*j = (struct trash_job){
 		.v = {.tv_number = be64toh(number),
 		      .tv_begun = le64toh(r.j_begun),
@@ -139,11 +160,121 @@ static int row_read(void *arg, struct kv_slice id, struct kv_slice val)
 		      .tv_failed = le64toh(r.j_failed)},
 		.top = {le64toh(r.j_top), le64toh(r.j_dir), NULL, r.j_len},
 		.before = le64toh(r.j_before),
-		.at = {le64toh(r.j_at[0]), le64toh(r.j_at[1]), le64toh(r.j_at[2])}};
+		.at = {le64toh(r.j_at[0]), le64toh(r.j_at[1]), le64toh(r.j_at[2]),
+		       le64toh(r.j_at[3])}};
 	memcpy(j->name, (const uint8_t *)val.s_data + sizeof(r), r.j_len);
-	w->tr_last = j->v.tv_number;
-	w->tr_n++;
+	return true;
+}
+
+static bool is_aside(struct kv_slice id)
+{
+	return id.s_len > 1 && *(const uint8_t *)id.s_data == ROW_ASIDE;
+}
+
+static void note_damaged(struct job_trash *w, struct kv_slice key, uint64_t ino)
+{
+	struct damaged *d = &w->tr_damaged[w->tr_ndamaged];
+
+	if (key.s_len > sizeof(d->da_key) - 2) /* with a byte more it is no key */
+		return;
+	memcpy(d->da_key, key.s_data, key.s_len);
+	d->da_len = key.s_len;
+	d->da_ino = ino;
+	w->tr_ndamaged++;
+}
+
+/* Puts a job into the table, as long as there is room. */
+static int row_read(void *arg, struct kv_slice id, struct kv_slice val)
+{
+	struct job_trash *w = arg;
+	struct trash_job j;
+
+	if (is_aside(id))
+		return 1; /* behind all numbers */
+	if (!row_decode(id, val, &j)) {
+		if (w->tr_ndamaged < DAMAGED_MOST)
+			note_damaged(w, id, 0);
+		return 0;
+	}
+	if (j.v.tv_number > w->tr_last)
+		w->tr_last = j.v.tv_number;
+	if (w->tr_n + w->tr_coming == JOB_TRASH_MOST) {
+		if (!w->tr_unread || j.v.tv_number > w->tr_unread)
+			w->tr_unread = j.v.tv_number;
+	} else {
+		w->tr_job[w->tr_n++] = j;
+		w->tr_read = j.v.tv_number;
+	}
 	return 0;
+}
+
+static int row_read_on(void *arg, struct kv_slice id, struct kv_slice val)
+{
+	struct job_trash *w = arg;
+	struct trash_job j;
+
+	if (w->tr_n + w->tr_coming == JOB_TRASH_MOST || is_aside(id))
+		return 1;
+	if (!row_decode(id, val, &j))
+		return 0;
+	if (j.v.tv_number > w->tr_unread)
+		return 1;
+	w->tr_job[w->tr_n++] = j;
+	w->tr_read = j.v.tv_number;
+	return 0;
+}
+
+/* locked. There is room in the table for a job that found none at the start. */
+static void rows_read_on(struct job_trash *w)
+{
+	uint64_t from = htobe64(w->tr_read + 1);
+	struct kv_txn *t;
+
+	if (!w->tr_unread || kv_read_begin(w->tr_m->m_kv, &t))
+		return;
+	if (!ns_rows(t, NS_T_TRASH_JOB, &from, sizeof(from), row_read_on, w) &&
+	    w->tr_read >= w->tr_unread)
+		w->tr_unread = 0;
+	kv_read_end(t);
+}
+
+/* W: gives the row of a job another id, so that no start meets it again. */
+static int row_aside(struct kv_txn *t, const struct damaged *d)
+{
+	uint8_t id[KV_KEY_MAX + 1], *copy;
+	struct kv_slice val;
+	uint64_t number = 0;
+	int err;
+
+	if (ns_row_get(t, NS_T_TRASH_JOB, d->da_key, d->da_len, &val))
+		return 0;
+	if (d->da_len == sizeof(number))
+		memcpy(&number, d->da_key, sizeof(number));
+	copy = malloc(val.s_len + 1);
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, val.s_data, val.s_len);
+	id[0] = ROW_ASIDE;
+	memcpy(id + 1, d->da_key, d->da_len);
+	err = ns_row_put(t, NS_T_TRASH_JOB, id, d->da_len + 1, copy, val.s_len);
+	free(copy);
+	if (!err)
+		err = ns_row_del(t, NS_T_TRASH_JOB, d->da_key, d->da_len);
+	return err ? err
+		   : journal_put(t, EV_TRASH_DAMAGED, "", 0,
+				 "a job about the trash, asked for at %lu: its row is damaged, and "
+				 "was set aside",
+				 (unsigned long)be64toh(number));
+}
+
+static int rows_aside(void *arg, struct kv_txn *t)
+{
+	struct job_trash *w = arg;
+	int err = 0;
+
+	for (unsigned i = 0; i < w->tr_ndamaged && !err; i++)
+		err = row_aside(t, &w->tr_damaged[i]);
+	return err;
 }
 
 /* ---- a new job ---- */
@@ -237,17 +368,27 @@ bool job_trash_cancel(struct mds *m, uint64_t number)
 
 /* ---- what a step chooses ---- */
 
+/* True: the step has looked for long enough, or is full. */
+static bool chose_enough(struct job_trash *w)
+{
+	if (w->tr_nino == BATCH || w->tr_ndamaged == DAMAGED_MOST ||
+	    (++w->tr_looked % LOOK_CLOCK == 0 && clock_mono_ns() > w->tr_look_until_ns)) {
+		w->tr_all = false;
+		return true;
+	}
+	return false;
+}
+
 static int choose_expired(void *arg, const struct ns_trash *e)
 {
 	struct job_trash *w = arg;
 
-	if (e->tr_expires > w->tr_now)
+	if (e->tr_expires > w->tr_now || chose_enough(w))
 		return 1;
-	if (w->tr_nino == BATCH) {
-		w->tr_all = false;
-		return 1;
-	}
-	w->tr_ino[w->tr_nino++] = e->tr_ino;
+	if (e->tr_damaged)
+		note_damaged(w, e->tr_key, e->tr_ino);
+	else
+		w->tr_ino[w->tr_nino++] = e->tr_ino;
 	return 0;
 }
 
@@ -263,7 +404,8 @@ static bool gives_room(struct job_trash *w, const struct ns_trash *e)
 		return false;
 	for (unsigned k = 0; k < w->tr_nfull; k++) {
 		for (unsigned o = 0; o < map.lm_stripes * map.lm_mirrors; o++) {
-			uint64_t part = e->tr_bytes / map.lm_stripes;
+			/* As it is known now: clients may have written it after its removal. */
+			uint64_t part = (i.i_used ? i.i_used : i.i_size) / map.lm_stripes;
 
 			if (map.lm_obj[o].ob_ds != w->tr_full[k].ds || !w->tr_full[k].need)
 				continue;
@@ -287,11 +429,11 @@ static int choose_room(void *arg, const struct ns_trash *e)
 {
 	struct job_trash *w = arg;
 
-	if (!needs_room(w))
+	if (!needs_room(w) || chose_enough(w))
 		return 1;
-	if (w->tr_nino == BATCH || w->tr_looked++ == LOOK_ENTRIES) {
-		w->tr_all = false;
-		return 1;
+	if (e->tr_damaged) {
+		note_damaged(w, e->tr_key, e->tr_ino);
+		return 0;
 	}
 	w->tr_room_at[0] = e->tr_expires;
 	w->tr_room_at[1] = e->tr_ino;
@@ -300,22 +442,38 @@ static int choose_room(void *arg, const struct ns_trash *e)
 	return 0;
 }
 
+/* An older one of the name that the job looked at last: of each name the newest is restored. */
+static bool is_older(const struct trash_job *j, const struct ns_trash *e)
+{
+	return j->v.tv_kind == JOB_TRASH_RESTORE && e->tr_parent == j->at.ta_dir &&
+	       e->tr_hash == j->at.ta_hash;
+}
+
 static int choose_job(void *arg, const struct ns_trash *e)
 {
 	struct job_trash *w = arg;
 	struct trash_job *j = &w->tr_work;
+	bool older = is_older(j, e);
 	int below;
 
-	if (w->tr_nino == BATCH || w->tr_looked++ == LOOK_ENTRIES) {
-		w->tr_all = false;
+	if (chose_enough(w))
 		return 1;
+	if (e->tr_damaged) {
+		note_damaged(w, e->tr_key, e->tr_ino);
+		return 0;
 	}
-	j->at[0] = e->tr_parent;
-	j->at[1] = e->tr_hash;
-	j->at[2] = e->tr_ino;
-	if (e->tr_removed / NS_TRASH_SECOND > j->before)
+	j->at = ns_trash_at(e);
+	if (older || e->tr_removed / NS_TRASH_SECOND > j->before)
 		return 0;
 	below = ns_trash_below(w->tr_m->m_ns, w->tr_txn, e->tr_ino, &j->top);
+	/* -EIO: a directory above it is damaged. Whoever asked hears of it. */
+	if (below == -EIO) {
+		j->v.tv_failed++;
+		snprintf(j->v.tv_error, sizeof(j->v.tv_error),
+			 "inode %lu: a directory of its path is damaged", (unsigned long)e->tr_ino);
+		log_error("trash: %s", j->v.tv_error);
+		return 0;
+	}
 	if (below > 0)
 		w->tr_ino[w->tr_nino++] = e->tr_ino;
 	return below < 0 ? below : 0;
@@ -333,7 +491,7 @@ static int first_child(void *arg, const struct ns_trash *e)
 static int stay_with_child(struct kv_txn *t, uint64_t ino, uint64_t now)
 {
 	struct ns_trash child = {.tr_expires = 0};
-	int err = ns_trash_each(t, ino, 0, 0, first_child, &child);
+	int err = ns_trash_each(t, &(struct ns_trash_at){.ta_dir = ino}, first_child, &child);
 
 	return err ? err
 		   : ns_trash_later(t, ino, child.tr_expires > now ? child.tr_expires : now + 1);
@@ -388,7 +546,8 @@ static int empty_one(struct job_trash *w, struct kv_txn *t, uint64_t ino)
 
 static const char *restore_why(int err)
 {
-	return err == -EEXIST	 ? "its name exists"
+	return err == -EIO	 ? "a row of it, or of its path, is damaged"
+	       : err == -EEXIST	 ? "its name exists"
 	       : err == -ENOTDIR ? "the name of a directory of its path exists, and is none"
 	       : err == -ESTALE	 ? "a directory of its path is gone"
 	       : err == -EMLINK	 ? "its directory is full"
@@ -407,8 +566,14 @@ static int restore_one(struct job_trash *w, struct kv_txn *t, uint64_t ino, stru
 
 	if (!err)
 		err = ns_trash_newest(w->tr_m->m_ns, t, e.tr_parent, e.tr_name, e.tr_len, &newest);
-	if (err || newest != ino)
-		return err == -ENOENT ? 0 : err; /* restored already, or an older one */
+	if (err)
+		return err == -ENOENT ? 0 : err; /* restored already */
+	if (newest != ino) {			 /* removed since the step looked */
+		ino = newest;
+		err = ns_trash_get(t, ino, &e);
+		if (err)
+			return err;
+	}
 	dir = e.tr_type == NS_DIR;
 	bytes = e.tr_bytes;
 	err = ns_trash_restore(w->tr_m->m_ns, t, ino, 0, NULL, 0, now, &into);
@@ -416,7 +581,7 @@ static int restore_one(struct job_trash *w, struct kv_txn *t, uint64_t ino, stru
 		w->tr_out++;
 		w->tr_bytes += bytes;
 	} else if (err == -EEXIST || err == -ENOTDIR || err == -ESTALE || err == -EMLINK ||
-		   err == -ELOOP || err == -ENOSPC) {
+		   err == -ELOOP || err == -ENOSPC || err == -EIO) {
 		/* What was in a directory goes to the one that has its name now. */
 		if (!dir || err != -EEXIST) {
 			j->v.tv_failed++;
@@ -428,21 +593,64 @@ static int restore_one(struct job_trash *w, struct kv_txn *t, uint64_t ino, stru
 	return err;
 }
 
+/* W: says that a row is damaged. */
+static int say_damaged(struct job_trash *w, struct kv_txn *t, uint64_t ino, bool aside)
+{
+	struct trash_job *j = &w->tr_work;
+	char what[100];
+
+	if (ino)
+		snprintf(what, sizeof(what), "in the trash: what leads to inode %lu is damaged%s",
+			 (unsigned long)ino, aside ? ", and was set aside" : "");
+	else
+		snprintf(what, sizeof(what), "in the trash: a row is damaged, and was set aside");
+	if (w->tr_step == STEP_JOB) {
+		j->v.tv_failed++;
+		snprintf(j->v.tv_error, sizeof(j->v.tv_error), "%s", what);
+	}
+	log_error("%s", what);
+	return journal_put(t, EV_TRASH_DAMAGED, "", ino, "%s", what);
+}
+
+/* W: sets aside what the step met. */
+static int set_aside(struct job_trash *w, struct kv_txn *t)
+{
+	for (unsigned i = 0; i < w->tr_ndamaged; i++) {
+		const struct damaged *d = &w->tr_damaged[i];
+		int rc = ns_trash_aside(t, (struct kv_slice){d->da_key, d->da_len}, d->da_ino);
+
+		if (rc > 0)
+			rc = say_damaged(w, t, d->da_ino, true);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* W: -EIO of one entry, which has then written nothing, stops no other one. What expires and cannot
+ * go is set aside, or it would be met again at once; a job has passed it. */
+static int step_one(struct job_trash *w, struct kv_txn *t, uint64_t ino, struct ns_time now)
+{
+	bool job = w->tr_step == STEP_JOB;
+	int err = !job					    ? drop_one(w, t, ino)
+		  : w->tr_work.v.tv_kind == JOB_TRASH_EMPTY ? empty_one(w, t, ino)
+							    : restore_one(w, t, ino, now);
+
+	if (err != -EIO)
+		return err;
+	err = job ? 0 : ns_trash_aside(t, (struct kv_slice){NULL, 0}, ino);
+	return err < 0 ? err : say_damaged(w, t, ino, !job);
+}
+
 static int step_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct job_trash *w = caa_container_of(op, struct job_trash, tr_op);
 	struct trash_job *j = &w->tr_work;
 	struct ns_time now = file_now();
-	int err = 0;
+	int err = set_aside(w, t);
 
-	for (unsigned i = 0; i < w->tr_nino && !err; i++) {
-		if (w->tr_step != STEP_JOB)
-			err = drop_one(w, t, w->tr_ino[i]);
-		else if (j->v.tv_kind == JOB_TRASH_EMPTY)
-			err = empty_one(w, t, w->tr_ino[i]);
-		else
-			err = restore_one(w, t, w->tr_ino[i], now);
-	}
+	for (unsigned i = 0; i < w->tr_nino && !err; i++)
+		err = step_one(w, t, w->tr_ino[i], now);
 	if (err || w->tr_step != STEP_JOB)
 		return err;
 	j->v.tv_done += w->tr_out;
@@ -488,21 +696,21 @@ static void made_room(struct job_trash *w)
 		w->tr_room_after = clock_mono_ms() + DELETE_MS;
 }
 
-static void job_went_on(struct job_trash *w, int err)
+static void job_went_on(struct job_trash *w)
 {
 	struct trash_job *j = &w->tr_work;
-	bool over = err || w->tr_all || j->v.tv_cancelled;
+	bool over = w->tr_all || j->v.tv_cancelled;
 
 	pthread_mutex_lock(&w->tr_lock);
 	j->v.tv_cancelled = w->tr_job[0].v.tv_cancelled;
 	w->tr_job[0] = *j;
 	pthread_mutex_unlock(&w->tr_lock);
-	if (over)
-		job_trash_over(w->tr_m, &j->v, err ? strerror(-err) : NULL);
 	if (!over)
 		return;
+	job_trash_over(w->tr_m, &j->v, NULL);
 	pthread_mutex_lock(&w->tr_lock);
 	memmove(w->tr_job, w->tr_job + 1, --w->tr_n * sizeof(w->tr_job[0]));
+	rows_read_on(w);
 	pthread_mutex_unlock(&w->tr_lock);
 }
 
@@ -524,7 +732,7 @@ static void step_done(struct kv_op *op, int err)
 	else if (w->tr_step == STEP_ROOM)
 		made_room(w);
 	else
-		job_went_on(w, 0);
+		job_went_on(w);
 	if (w->tr_out && (w->tr_step != STEP_JOB || w->tr_work.v.tv_kind == JOB_TRASH_EMPTY))
 		w->tr_sweep(w->tr_m, w->tr_loop);
 	w->tr_busy = false;
@@ -562,7 +770,7 @@ static void step_begin(struct job_trash *w, int step)
 {
 	w->tr_step = step;
 	w->tr_all = true;
-	w->tr_nino = w->tr_looked = w->tr_out = 0;
+	w->tr_nino = w->tr_looked = w->tr_out = w->tr_ndamaged = 0;
 	w->tr_bytes = 0;
 }
 
@@ -571,11 +779,13 @@ static bool step_choose(struct job_trash *w, int *err)
 {
 	struct ns_trash_sums sums;
 
-	*err = ns_trash_sums(w->tr_txn, &sums);
+	if (ns_trash_sums(w->tr_txn, &sums)) /* damaged: so it is looked at */
+		sums.ts_entries = 1;
+	*err = 0;
 	step_begin(w, STEP_EXPIRE);
-	if (!*err && sums.ts_entries)
+	if (sums.ts_entries)
 		*err = ns_trash_by_expiry(w->tr_txn, 0, 0, choose_expired, w);
-	if (*err || w->tr_nino)
+	if (*err || w->tr_nino || w->tr_ndamaged)
 		return !*err;
 	if (sums.ts_entries)
 		room_look(w);
@@ -594,9 +804,31 @@ static bool step_choose(struct job_trash *w, int *err)
 	w->tr_work.top.tp_name = w->tr_work.name;
 	step_begin(w, STEP_JOB);
 	if (!w->tr_work.v.tv_cancelled)
-		*err = ns_trash_each(w->tr_txn, w->tr_work.at[0], w->tr_work.at[1],
-				     w->tr_work.at[2], choose_job, w);
+		*err = ns_trash_each(w->tr_txn, &w->tr_work.at, choose_job, w);
 	return !*err;
+}
+
+static void step_again(struct loop_msg *msg)
+{
+	struct job_trash *w = caa_container_of(msg, struct job_trash, tr_msg);
+
+	w->tr_busy = false;
+	trash_step(w);
+}
+
+/* The step looked for long enough, and found nothing yet: it goes on after the thread's other work.
+ * A restart would look there again, so that is not committed. */
+static void look_on(struct job_trash *w)
+{
+	if (w->tr_step == STEP_JOB) {
+		pthread_mutex_lock(&w->tr_lock);
+		w->tr_work.v.tv_cancelled = w->tr_job[0].v.tv_cancelled;
+		w->tr_job[0] = w->tr_work;
+		pthread_mutex_unlock(&w->tr_lock);
+	}
+	w->tr_busy = true;
+	w->tr_msg.m_run = step_again;
+	loop_post(w->tr_loop, &w->tr_msg);
 }
 
 static void trash_step(struct job_trash *w)
@@ -607,18 +839,20 @@ static void trash_step(struct job_trash *w)
 	if (w->tr_busy || kv_read_begin(w->tr_m->m_kv, &w->tr_txn))
 		return;
 	w->tr_now = (uint64_t)file_now().t_sec;
+	w->tr_look_until_ns = clock_mono_ns() + LOOK_US * UINT64_C(1000);
 	w->tr_work.v.tv_number = 0;
 	works = step_choose(w, &err);
 	kv_read_end(w->tr_txn);
-	if (err && w->tr_step == STEP_JOB) {
-		log_error("trash: cannot read it: %s", strerror(-err));
-		job_went_on(w, err);
-	} else if (err) {
+	if (err) {
 		log_error("trash: cannot read it: %s", strerror(-err));
 		w->tr_rest_until = clock_mono_ms() + REST_MS;
 	}
 	if (!works)
 		return;
+	if (!w->tr_nino && !w->tr_ndamaged && !w->tr_all) {
+		look_on(w);
+		return;
+	}
 	w->tr_busy = true;
 	w->tr_op = (struct kv_op){.o_run = step_run, .o_done = step_done, .o_loop = w->tr_loop};
 	kv_submit(w->tr_m->m_kv, &w->tr_op);
@@ -646,8 +880,19 @@ int job_trash_open(struct mds *m, struct loop *loop,
 	w->tr_loop = loop;
 	w->tr_sweep = sweep;
 	pthread_mutex_init(&w->tr_lock, NULL);
-	err = ns_rows(t, NS_T_TRASH_JOB, NULL, 0, row_read, w);
-	kv_read_end(t);
 	m->m_trash = w;
-	return err;
+	do {
+		w->tr_ndamaged = w->tr_n = 0;
+		w->tr_read = w->tr_unread = 0;
+		err = ns_rows(t, NS_T_TRASH_JOB, NULL, 0, row_read, w);
+		kv_read_end(t);
+		if (err || !w->tr_ndamaged)
+			return err;
+		log_error("trash: %u rows of jobs are damaged, and are set aside", w->tr_ndamaged);
+		err = kv_run_sync(m->m_kv, rows_aside, w);
+		/* A store that takes no write stops no start because of them. */
+		if (err)
+			log_error("trash: cannot set them aside: %s", strerror(-err));
+	} while (!err && w->tr_ndamaged == DAMAGED_MOST && !kv_read_begin(m->m_kv, &t));
+	return 0;
 }

@@ -53,6 +53,7 @@ enum ev_kind {
 	EV_AUDIT = 25,		/* a request that changes something was done or refused */
 	EV_POLICY_REFUSED = 26, /* a client set a policy, or a name of ours, that is refused */
 	EV_TRASH_EMPTIED = 27,	/* early, because room got short */
+	EV_TRASH_DAMAGED = 28,	/* a row of the trash cannot be read, and was set aside */
 	EV_KINDS
 };
 const char *ev_kind_name(enum ev_kind k);

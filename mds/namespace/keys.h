@@ -17,11 +17,13 @@
  *   'x'   NS_K_XATTR         inode (8), name (1 to 255)       an extended attribute
  *   'O'   NS_K_ORPHAN        inode (8)                        an open inode without links
  *   'R'   NS_K_TRASH         0 (1)                            how much is in the trash
- *                            1 (1), directory (8), hash (8),  what is in the trash
- *                              inode (8)
+ *                            1 (1), directory (8), hash (8),  what is in the trash; of a name the
+ *                              ~when (8), inode (8)             one that was removed last is first
  *                            2 (1), expiry (8), inode (8)     when it expires
  *                            3 (1), inode (8)                 where its row of kind 1 is
  *                            4 (1), user (4)                  what of a user's is in the trash
+ *                            5 (1), such a key from its kind  a damaged row, set aside
+ *                              on
  *   'U'   NS_K_UNPUSHED      directory (8)                    a directory with sums to push up
  *   'l'   NS_K_LINK          inode (8), directory (8)         further names of a file in it
  *   'u'   NS_K_USER          user (4)                         what a user has
@@ -222,9 +224,9 @@ _Static_assert(sizeof(struct ns_trash_rec) == 31, "what is in the trash, version
 /* Where the row of kind 1 is. */
 struct ns_trash_at_rec {
 	uint8_t ta_version;
-	uint64_t ta_parent, ta_hash;
+	uint64_t ta_parent, ta_hash, ta_removed;
 } __attribute__((packed));
-_Static_assert(sizeof(struct ns_trash_at_rec) == 17, "where it was, version 1");
+_Static_assert(sizeof(struct ns_trash_at_rec) == 25, "where it was, version 1");
 
 /* How much there is. */
 struct ns_trash_sum_rec {
@@ -240,7 +242,7 @@ _Static_assert(sizeof(struct ns_trash_sum_rec) == 17, "how much is in the trash,
 
 #define NS_KEY_INODE	  9 /* also an orphan's */
 #define NS_KEY_DIRENT	  17
-#define NS_KEY_TRASH_MAX  26
+#define NS_KEY_TRASH_MAX  34
 #define NS_KEY_TRASH_USER 6
 #define NS_KEY_LINK	  17
 #define NS_KEY_USER	  5
@@ -392,6 +394,11 @@ bool ns_trash_takes(const struct ns_inode *i);
 int ns_trash_put(struct ns *ns, struct kv_txn *t, struct ns_inode *i, const struct ns_name *at,
 		 struct ns_time now, const struct ns_free_ops *fo);
 int ns_trash_decode(struct kv_slice key, struct kv_slice val, struct ns_trash *out);
+/* A row of kind 3: where the entry of the inode is, in the first four fields of *out. */
+int ns_trash_place_decode(struct kv_slice val, struct ns_trash *out);
+size_t ns_trash_encode(const struct ns_trash *e, uint8_t buf[NS_TRASH_VAL_MAX]);
+/* A row that was set aside, or NULL: the kind that it had. */
+const uint8_t *ns_trash_aside_kind(struct kv_slice key);
 /* Does the order of expiry have the entry? */
 bool ns_trash_expires(struct kv_txn *t, const struct ns_trash *e);
 /* A row of another kind than an entry: is it whole, and is there the entry that it leads to? */

@@ -360,7 +360,9 @@ static int on_trash(struct check *c, struct kv_slice key, struct kv_slice val)
 	struct ns_trash e;
 	int kind = key.s_len > 1 ? ((const uint8_t *)key.s_data)[1] : -1;
 
-	if (kind == 1 && !ns_trash_decode(key, val, &e))
+	if (ns_trash_aside_kind(key))
+		bad(c, "trash: a damaged row of kind %d was set aside", *ns_trash_aside_kind(key));
+	else if (kind == 1 && !ns_trash_decode(key, val, &e))
 		trash_entry(c, &e);
 	else if (kind == 1 || !ns_trash_row_ok(c->c_txn, key, val))
 		bad(c, "trash: a row of kind %d is damaged, or leads to nothing", kind);

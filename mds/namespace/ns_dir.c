@@ -719,9 +719,9 @@ int ns_orphan_free(struct ns *ns, struct kv_txn *t, uint64_t ino, const struct n
 	if (h.h_i.i_nlink)
 		return -EIO; /* never free an inode that has a name */
 	err = ns_trash_get(t, ino, &kept);
-	if (err && err != -ENOENT)
+	if (err && err != -ENOENT && err != -EIO)
 		return err;
-	in_trash = !err;
+	in_trash = err != -ENOENT; /* also where its entry is damaged */
 	err = kv_del(t, ns_key_ino(k, NS_K_ORPHAN, ino));
 	if (!err && in_trash)
 		return 1;

@@ -4,20 +4,23 @@
  *
  * Rows, all with the first byte NS_K_TRASH:
  *	0				how much there is
- *	1, parent (8), hash (8), inode (8)	an entry; hash: of the name
+ *	1, parent (8), hash (8), ~when (8),	an entry; hash: of the name; when it was removed
+ *		inode (8)
  *	2, expiry (8), inode (8)		the order of expiry
- *	3, inode (8)				where the entry is: parent and hash
+ *	3, inode (8)				where the entry is: parent, hash and when
  *	4, user (4)				what of a user's there is (ns_sum.h)
+ *	5, a key from its kind on		a damaged row that was set aside
  *
- * So a directory's entries lie together, and in it those of one name.
+ * So a directory's entries lie together, and in it those of one name, the newest first.
  */
 #include "mds/namespace/keys.h"
 #include "mds/namespace/ns_sum_rec.h"
 #include "mds/namespace/ns_trash.h"
 #include "base/log.h"
 #include <errno.h>
+#include <stdlib.h>
 
-enum { OF_SUMS = 0, OF_ENTRY = 1, OF_EXPIRY = 2, OF_PLACE = 3, OF_USER = 4 };
+enum { OF_SUMS = 0, OF_ENTRY = 1, OF_EXPIRY = 2, OF_PLACE = 3, OF_USER = 4, OF_ASIDE = 5 };
 
 /* ---- keys and records ---- */
 
@@ -31,10 +34,11 @@ static struct kv_slice trash_key(uint8_t *buf, uint8_t of, uint64_t a, uint64_t 
 	return ns_slice(buf, of == OF_SUMS ? 2 : of == OF_PLACE ? 10 : 18);
 }
 
-static struct kv_slice entry_key(uint8_t *buf, uint64_t parent, uint64_t hash, uint64_t ino)
+static struct kv_slice entry_key(uint8_t *buf, const struct ns_trash *e)
 {
-	trash_key(buf, OF_ENTRY, parent, hash);
-	ns_put64(buf + 18, ino);
+	trash_key(buf, OF_ENTRY, e->tr_parent, e->tr_hash);
+	ns_put64(buf + 18, ~e->tr_removed);
+	ns_put64(buf + 26, e->tr_ino);
 	return ns_slice(buf, NS_KEY_TRASH_MAX);
 }
 
@@ -48,7 +52,7 @@ static struct kv_slice trash_user_key(uint8_t *buf, uint32_t uid)
 	return ns_slice(buf, NS_KEY_TRASH_USER);
 }
 
-static size_t trash_encode(const struct ns_trash *e, uint8_t buf[NS_TRASH_VAL_MAX])
+size_t ns_trash_encode(const struct ns_trash *e, uint8_t buf[NS_TRASH_VAL_MAX])
 {
 	struct ns_trash_rec r = {.t_version = NS_VERSION,
 				 .t_type = e->tr_type,
@@ -80,7 +84,7 @@ int ns_trash_decode(struct kv_slice key, struct kv_slice val, struct ns_trash *o
 	rest = val.s_len - sizeof(r) - r.t_len;
 	*out = (struct ns_trash){.tr_parent = ns_get64(k + 2),
 				 .tr_hash = ns_get64(k + 10),
-				 .tr_ino = ns_get64(k + 18),
+				 .tr_ino = ns_get64(k + 26),
 				 .tr_bytes = le64toh(r.t_bytes),
 				 .tr_removed = le64toh(r.t_removed),
 				 .tr_expires = le64toh(r.t_expires),
@@ -89,7 +93,8 @@ int ns_trash_decode(struct kv_slice key, struct kv_slice val, struct ns_trash *o
 				 .tr_name = (const char *)v + sizeof(r),
 				 .tr_len = r.t_len,
 				 .tr_inode = ns_slice(v + sizeof(r) + r.t_len, rest)};
-	if (ns_name_check(out->tr_name, out->tr_len) || !out->tr_ino || !out->tr_parent)
+	if (ns_name_check(out->tr_name, out->tr_len) || !out->tr_ino || !out->tr_parent ||
+	    ns_get64(k + 18) != ~out->tr_removed)
 		return -EIO;
 	if (out->tr_type == NS_REG)
 		return rest ? -EIO : 0;
@@ -105,30 +110,31 @@ static int trash_damaged(uint64_t ino)
 	return -EIO;
 }
 
-static int place_decode(struct kv_slice val, uint64_t *parent, uint64_t *hash)
+int ns_trash_place_decode(struct kv_slice val, struct ns_trash *out)
 {
 	struct ns_trash_at_rec r;
 
 	if (val.s_len != sizeof(r))
 		return -EIO;
 	memcpy(&r, val.s_data, sizeof(r));
-	*parent = le64toh(r.ta_parent);
-	*hash = le64toh(r.ta_hash);
-	return r.ta_version == NS_VERSION && *parent ? 0 : -EIO;
+	out->tr_parent = le64toh(r.ta_parent);
+	out->tr_hash = le64toh(r.ta_hash);
+	out->tr_removed = le64toh(r.ta_removed);
+	return r.ta_version == NS_VERSION && out->tr_parent ? 0 : -EIO;
 }
 
 int ns_trash_get(struct kv_txn *t, uint64_t ino, struct ns_trash *out)
 {
+	struct ns_trash at = {.tr_ino = ino};
 	uint8_t k[NS_KEY_TRASH_MAX];
-	uint64_t parent, hash;
 	struct kv_slice key, val;
 	int err = kv_get(t, trash_key(k, OF_PLACE, ino, 0), &val);
 
 	if (err)
 		return err;
-	if (place_decode(val, &parent, &hash))
+	if (ns_trash_place_decode(val, &at))
 		return trash_damaged(ino);
-	key = entry_key(k, parent, hash, ino);
+	key = entry_key(k, &at);
 	err = kv_get(t, key, &val);
 	if (err && err != -ENOENT)
 		return err;
@@ -308,10 +314,16 @@ static int sums_change(struct kv_txn *t, const struct ns_trash *e, uint32_t uid,
 	struct ns_trash_sums s;
 	int err = ns_trash_sums(t, &s);
 
-	if (err)
+	/* A row that is damaged must stop no removal. weft-fsck says that the sums are wrong. */
+	if (err == -EIO) {
+		log_error("ns: the trash's sums are damaged, and begin at 0");
+		s = (struct ns_trash_sums){.ts_entries = 0};
+	} else if (err) {
 		return err;
-	s.ts_entries += more ? 1 : -UINT64_C(1);
-	s.ts_bytes += more ? e->tr_bytes : -e->tr_bytes;
+	}
+	s.ts_entries = more ? s.ts_entries + 1 : s.ts_entries - (s.ts_entries > 0);
+	s.ts_bytes = more ? s.ts_bytes + e->tr_bytes
+			  : s.ts_bytes - (s.ts_bytes < e->tr_bytes ? s.ts_bytes : e->tr_bytes);
 	r.ts_entries = htole64(s.ts_entries);
 	r.ts_bytes = htole64(s.ts_bytes);
 	err = kv_put(t, trash_key(k, OF_SUMS, 0, 0), ns_slice(&r, sizeof(r)));
@@ -333,10 +345,10 @@ static int entry_put(struct kv_txn *t, const struct ns_trash *e, const struct ns
 	uint8_t k[NS_KEY_TRASH_MAX], buf[NS_TRASH_VAL_MAX];
 	struct ns_trash_at_rec r = {.ta_version = NS_VERSION,
 				    .ta_parent = htole64(e->tr_parent),
-				    .ta_hash = htole64(e->tr_hash)};
+				    .ta_hash = htole64(e->tr_hash),
+				    .ta_removed = htole64(e->tr_removed)};
 	struct ns_sum own = ns_sum_of(i);
-	int err = kv_put(t, entry_key(k, e->tr_parent, e->tr_hash, e->tr_ino),
-			 ns_slice(buf, trash_encode(e, buf)));
+	int err = kv_put(t, entry_key(k, e), ns_slice(buf, ns_trash_encode(e, buf)));
 
 	if (!err)
 		err = kv_put(t, trash_key(k, OF_PLACE, e->tr_ino, 0), ns_slice(&r, sizeof(r)));
@@ -393,27 +405,27 @@ static int entry_del(struct kv_txn *t, const struct ns_trash *at)
 	int err = ns_trash_counts(t, &e, &uid, &own);
 
 	if (!err)
-		err = kv_del(t, entry_key(k, e.tr_parent, e.tr_hash, e.tr_ino));
+		err = kv_del(t, entry_key(k, &e));
 	if (!err)
 		err = kv_del(t, trash_key(k, OF_EXPIRY, e.tr_expires, e.tr_ino));
-	if (!err)
+	if (!err || err == -ENOENT) /* its place in that order was damaged, and set aside */
 		err = kv_del(t, trash_key(k, OF_PLACE, e.tr_ino, 0));
 	return err ? err : sums_change(t, &e, uid, &own, false);
 }
 
-static int found_one(void *arg, const struct ns_trash *e)
-{
-	*(uint64_t *)arg = e->tr_parent;
-	return 1;
-}
-
-/* Was something that is in the trash in this directory? */
+/* Was something that is in the trash in this directory? A damaged entry counts. */
 static int has_entries(struct kv_txn *t, uint64_t dir)
 {
-	uint64_t parent = 0;
-	int err = ns_trash_each(t, dir, 0, 0, found_one, &parent);
+	uint8_t k[NS_KEY_TRASH_MAX];
+	struct kv_slice prefix = ns_slice(trash_key(k, OF_ENTRY, dir, 0).s_data, 10), key, val;
+	struct kv_scan sc;
+	int rc = kv_scan_begin(t, prefix, prefix, &sc);
 
-	return err ? err : parent == dir;
+	if (rc)
+		return rc;
+	rc = kv_scan_next(&sc, &key, &val);
+	kv_scan_end(&sc);
+	return rc;
 }
 
 int ns_trash_drop(struct kv_txn *t, uint64_t ino)
@@ -451,11 +463,67 @@ int ns_trash_later(struct kv_txn *t, uint64_t ino, uint64_t expires)
 		return err;
 	was = e.tr_expires;
 	e.tr_expires = expires;
-	len = trash_encode(&e, buf);
+	len = ns_trash_encode(&e, buf);
 	err = kv_del(t, trash_key(k, OF_EXPIRY, was, ino));
-	if (!err)
-		err = kv_put(t, entry_key(k, e.tr_parent, e.tr_hash, ino), ns_slice(buf, len));
+	if (!err || err == -ENOENT)
+		err = kv_put(t, entry_key(k, &e), ns_slice(buf, len));
 	return err ? err : expiry_put(t, expires, ino);
+}
+
+const uint8_t *ns_trash_aside_kind(struct kv_slice key)
+{
+	const uint8_t *k = key.s_data;
+
+	return key.s_len > 2 && k[1] == OF_ASIDE ? k + 2 : NULL;
+}
+
+/* 1: the row was there, and now has a key under which nothing looks for it. */
+static int row_aside(struct kv_txn *t, struct kv_slice key)
+{
+	uint8_t k[KV_KEY_MAX], *copy;
+	struct kv_slice val;
+	int err = key.s_len < 2 || key.s_len >= sizeof(k) ? -EINVAL : kv_get(t, key, &val);
+
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	copy = malloc(val.s_len ? val.s_len : 1);
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, val.s_data, val.s_len);
+	k[0] = NS_K_TRASH;
+	k[1] = OF_ASIDE;
+	memcpy(k + 2, (const uint8_t *)key.s_data + 1, key.s_len - 1);
+	err = kv_put(t, ns_slice(k, key.s_len + 1), ns_slice(copy, val.s_len));
+	free(copy);
+	return err ? err : (err = kv_del(t, key)) ? err : 1;
+}
+
+int ns_trash_aside(struct kv_txn *t, struct kv_slice key, uint64_t ino)
+{
+	uint8_t k[NS_KEY_TRASH_MAX], from[NS_KEY_TRASH_MAX];
+	struct ns_trash e = {.tr_ino = ino}, got;
+	struct kv_slice val, entry;
+	int rc = key.s_len ? row_aside(t, key) : 1;
+
+	if (rc <= 0 || !ino)
+		return rc;
+	/* What led to the row, or what it leads to. The place stays: the inode is still kept. */
+	rc = kv_get(t, trash_key(k, OF_PLACE, ino, 0), &val);
+	if (rc || ns_trash_place_decode(val, &e))
+		return rc && rc != -ENOENT ? rc : 1;
+	entry = entry_key(from, &e);
+	rc = kv_get(t, entry, &val);
+	if (rc)
+		return rc == -ENOENT ? 1 : rc;
+	if (!ns_trash_decode(entry, val, &got)) {
+		if (key.s_len && ((const uint8_t *)key.s_data)[1] == OF_EXPIRY)
+			return 1; /* it is whole, and only its time was wrong */
+		rc = kv_del(t, trash_key(k, OF_EXPIRY, got.tr_expires, ino));
+		if (rc && rc != -ENOENT)
+			return rc;
+	}
+	rc = row_aside(t, entry);
+	return rc < 0 ? rc : 1;
 }
 
 /* What a restore does: the entry, and the directories of its path that come out of the trash with
@@ -560,9 +628,13 @@ int ns_trash_restore(struct ns *ns, struct kv_txn *t, uint64_t ino, uint64_t dir
 		     size_t len, struct ns_time now, uint64_t *into)
 {
 	struct plan p = {.pl_base = dir};
+	struct ns_inode i;
 	struct ns_trash e;
 	int err = ns_trash_get(t, ino, &e);
 
+	/* What is refused is refused before the first write. */
+	if (!err && e.tr_type == NS_REG && ns_get(ns, t, ino, &i))
+		err = -EIO;
 	if (!err && dir)
 		err = ns_name_check(name, len);
 	if (!err && !dir)
@@ -584,18 +656,40 @@ int ns_trash_restore(struct ns *ns, struct kv_txn *t, uint64_t ino, uint64_t dir
 
 /* ---- lists and paths ---- */
 
-struct walk {
-	int (*wk_fn)(void *arg, const struct ns_trash *e);
-	void *wk_arg;
-};
-
-static int trash_scan(struct kv_txn *t, uint8_t of, struct kv_slice from, const struct walk *w)
+/* Behind which key a scan goes on. */
+static struct kv_slice behind(uint8_t *buf, struct kv_slice key)
 {
-	uint8_t prefix[2] = {NS_K_TRASH, of};
+	if (key.s_data != buf)
+		memcpy(buf, key.s_data, key.s_len);
+	buf[key.s_len] = 0;
+	return ns_slice(buf, key.s_len + 1);
+}
+
+/* What a damaged row still says about itself. */
+static void damaged_entry(struct kv_slice key, struct ns_trash *e)
+{
+	const uint8_t *k = key.s_data;
+
+	*e = (struct ns_trash){.tr_damaged = true, .tr_key = key};
+	if (k[1] == OF_ENTRY && key.s_len == NS_KEY_TRASH_MAX) {
+		e->tr_parent = ns_get64(k + 2);
+		e->tr_hash = ns_get64(k + 10);
+		e->tr_removed = ~ns_get64(k + 18);
+		e->tr_ino = ns_get64(k + 26);
+	} else if (k[1] == OF_EXPIRY && key.s_len == 18) {
+		e->tr_expires = ns_get64(k + 2);
+		e->tr_ino = ns_get64(k + 10);
+	}
+}
+
+static int trash_scan(struct kv_txn *t, struct kv_slice prefix, struct kv_slice from,
+		      int (*fn)(void *arg, const struct ns_trash *e), void *arg)
+{
+	uint8_t of = ((const uint8_t *)prefix.s_data)[1];
 	struct kv_slice key, val;
 	struct ns_trash e;
 	struct kv_scan sc;
-	int rc = kv_scan_begin(t, ns_slice(prefix, 2), from, &sc);
+	int rc = kv_scan_begin(t, prefix, from, &sc);
 
 	if (rc)
 		return rc;
@@ -606,35 +700,49 @@ static int trash_scan(struct kv_txn *t, uint8_t of, struct kv_slice from, const 
 			rc = ns_trash_get(t, ns_get64((const uint8_t *)key.s_data + 10), &e);
 		else
 			rc = -EIO;
+		if (!rc && of == OF_EXPIRY &&
+		    e.tr_expires != ns_get64((const uint8_t *)key.s_data + 2))
+			rc = -EIO; /* another row has its place */
+		if (rc == -EIO || rc == -ENOENT) {
+			damaged_entry(key, &e);
+			rc = 0;
+		}
 		if (!rc)
-			rc = w->wk_fn(w->wk_arg, &e);
+			rc = fn(arg, &e);
 		if (rc)
 			break;
 	}
 	kv_scan_end(&sc);
-	return rc == -ENOENT ? -EIO : rc < 0 ? rc : 0;
+	return rc < 0 ? rc : 0;
 }
 
-int ns_trash_each(struct kv_txn *t, uint64_t parent, uint64_t hash, uint64_t ino,
+int ns_trash_each(struct kv_txn *t, const struct ns_trash_at *at,
 		  int (*fn)(void *arg, const struct ns_trash *e), void *arg)
 {
-	uint8_t k[NS_KEY_TRASH_MAX];
+	static const uint8_t prefix[2] = {NS_K_TRASH, OF_ENTRY};
+	uint8_t k[NS_KEY_TRASH_MAX + 1];
+	struct ns_trash e = {.tr_parent = at->ta_dir,
+			     .tr_hash = at->ta_hash,
+			     .tr_removed = at->ta_removed,
+			     .tr_ino = at->ta_ino};
+	struct kv_slice from = at->ta_dir ? behind(k, entry_key(k, &e)) : ns_slice(prefix, 2);
 
-	return trash_scan(t, OF_ENTRY, entry_key(k, parent, hash, ino + (ino != UINT64_MAX)),
-			  &(struct walk){fn, arg});
+	return trash_scan(t, ns_slice(prefix, 2), from, fn, arg);
 }
 
 int ns_trash_by_expiry(struct kv_txn *t, uint64_t expires, uint64_t ino,
 		       int (*fn)(void *arg, const struct ns_trash *e), void *arg)
 {
-	uint8_t k[NS_KEY_TRASH_MAX];
+	static const uint8_t prefix[2] = {NS_K_TRASH, OF_EXPIRY};
+	uint8_t k[NS_KEY_TRASH_MAX + 1];
+	struct kv_slice from =
+		expires ? behind(k, trash_key(k, OF_EXPIRY, expires, ino)) : ns_slice(prefix, 2);
 
-	return trash_scan(t, OF_EXPIRY, trash_key(k, OF_EXPIRY, expires, ino + (ino != UINT64_MAX)),
-			  &(struct walk){fn, arg});
+	return trash_scan(t, ns_slice(prefix, 2), from, fn, arg);
 }
 
 struct named {
-	uint64_t nd_dir, nd_hash, nd_ino, nd_removed;
+	uint64_t nd_ino;
 	const char *nd_name;
 	size_t nd_len;
 };
@@ -643,25 +751,20 @@ static int named_one(void *arg, const struct ns_trash *e)
 {
 	struct named *n = arg;
 
-	if (e->tr_parent != n->nd_dir || e->tr_hash != n->nd_hash)
-		return 1;
-	/* Of those of one moment the one with the higher number. */
-	if (e->tr_len == n->nd_len && !memcmp(e->tr_name, n->nd_name, n->nd_len) &&
-	    e->tr_removed >= n->nd_removed) {
-		n->nd_ino = e->tr_ino;
-		n->nd_removed = e->tr_removed;
-	}
-	return 0;
+	if (e->tr_damaged || e->tr_len != n->nd_len || memcmp(e->tr_name, n->nd_name, n->nd_len))
+		return 0; /* another name of the same hash, so rarely that it costs nothing */
+	n->nd_ino = e->tr_ino;
+	return 1;
 }
 
 int ns_trash_newest(struct ns *ns, struct kv_txn *t, uint64_t dir, const char *name, size_t len,
 		    uint64_t *ino)
 {
-	struct named n = {.nd_dir = dir,
-			  .nd_hash = ns_name_hash(ns->n_super.su_dir_key, name, len),
-			  .nd_name = name,
-			  .nd_len = len};
-	int err = ns_trash_each(t, dir, n.nd_hash, 0, named_one, &n);
+	struct named n = {.nd_name = name, .nd_len = len};
+	uint8_t k[NS_KEY_TRASH_MAX];
+	struct kv_slice prefix =
+		trash_key(k, OF_ENTRY, dir, ns_name_hash(ns->n_super.su_dir_key, name, len));
+	int err = trash_scan(t, prefix, prefix, named_one, &n);
 
 	*ino = n.nd_ino;
 	return err ? err : n.nd_ino ? 0 : -ENOENT;

@@ -27,18 +27,31 @@ struct ns_trash {
 	const char *tr_name; /* points into the transaction, as tr_inode */
 	size_t tr_len;
 	struct kv_slice tr_inode; /* of a directory or symbolic link: its record */
+	/* The row is damaged: the fields of its key alone may be set. tr_key: the key, which points
+	 * into the transaction. */
+	bool tr_damaged;
+	struct kv_slice tr_key;
 };
+/* A place in the list of all; ta_dir 0: its beginning. */
+struct ns_trash_at {
+	uint64_t ta_dir, ta_hash, ta_removed, ta_ino;
+};
+static inline struct ns_trash_at ns_trash_at(const struct ns_trash *e)
+{
+	return (struct ns_trash_at){e->tr_parent, e->tr_hash, e->tr_removed, e->tr_ino};
+}
 struct ns_trash_sums {
 	uint64_t ts_entries, ts_bytes;
 };
 
 /* -ENOENT: it is not in the trash. */
 int ns_trash_get(struct kv_txn *t, uint64_t ino, struct ns_trash *out);
-/* Calls fn for all behind (parent, hash, ino), a directory's entries together. fn: 0 goes on,
- * positive stops, negative stops and is returned. */
-int ns_trash_each(struct kv_txn *t, uint64_t parent, uint64_t hash, uint64_t ino,
+/* Calls fn for all behind at: a directory's entries together, of one name the newest first. Also
+ * for rows that are damaged (tr_damaged). fn: 0 goes on, positive stops, negative stops and is
+ * returned. */
+int ns_trash_each(struct kv_txn *t, const struct ns_trash_at *at,
 		  int (*fn)(void *arg, const struct ns_trash *e), void *arg);
-/* The same in the order in which it expires, behind (expires, ino). */
+/* The same in the order in which it expires, behind (expires, ino); 0: from the beginning. */
 int ns_trash_by_expiry(struct kv_txn *t, uint64_t expires, uint64_t ino,
 		       int (*fn)(void *arg, const struct ns_trash *e), void *arg);
 int ns_trash_sums(struct kv_txn *t, struct ns_trash_sums *out);
@@ -62,16 +75,20 @@ bool ns_is_orphan(struct kv_txn *t, uint64_t ino);
 
 /* W: ends that it is kept. A regular file becomes an orphan, and the next sweep frees it when no
  * client has it open; anything else is freed. -ENOENT; -ENOTEMPTY: a directory, and something in
- * the trash was in it. */
+ * the trash was in it; -EIO: a row is damaged. What is refused has written nothing. */
 int ns_trash_drop(struct kv_txn *t, uint64_t ino);
+/* W: sets a damaged row aside, and the entry and its time that belong to it, so that no list or
+ * expiry meets them again. The inode is kept. key empty: the entry of ino, although it is whole.
+ * ino 0: not known. 1, or 0: it was not there. */
+int ns_trash_aside(struct kv_txn *t, struct kv_slice key, uint64_t ino);
 /* W: it expires then, and not when it would have. -ENOENT. */
 int ns_trash_later(struct kv_txn *t, uint64_t ino, uint64_t expires);
 /* W: gives it a name again: name in dir, or, with dir 0, the name it had in the directory where it
  * was. That directory, and those above it, come out of the trash as well, or are the directories
  * that have their names now. -ENOENT: it is not in the trash. -ESTALE: a directory of its path is
  * gone for good. -EEXIST: the name exists. -ENOTDIR: the name of a directory of its path exists,
- * and is none. -ENOSPC, -EMLINK: as ns_create. -ELOOP: deeper than NS_TRASH_UP. *into: the
- * directory. */
+ * and is none. -ENOSPC, -EMLINK: as ns_create. -ELOOP: deeper than NS_TRASH_UP. -EIO: a row is
+ * damaged. *into: the directory. */
 int ns_trash_restore(struct ns *ns, struct kv_txn *t, uint64_t ino, uint64_t dir, const char *name,
 		     size_t len, struct ns_time now, uint64_t *into);
 /* As ns_get; -ESTALE for what is in the trash. */

@@ -214,7 +214,7 @@ def test_of_several_of_one_name_the_last_one_comes_back(w):
     ids = [e["id"] for e in trash(w, "/n")["entries"]]
     weft(w, "trash", "restore", "/n/f")
     check(data_of(c, d, "f"), b"three")
-    weft(w, "trash", "restore", str(ids[0]), "--to", "/n/first")
+    weft(w, "trash", "restore", str(min(ids)), "--to", "/n/first")
     check(data_of(c, d, "first"), b"one")
     c.ok(putfh(d), remove("f"))
     got = ended(w, api(w, "PUT", "/v1/trash/restore?path=/n&recursive=1")["job"])
