@@ -225,12 +225,22 @@ static void look_at_file(struct pin *p, struct kv_txn *t, const struct ns_inode 
 	}
 }
 
+static bool turn_over(const struct job_pins *jp)
+{
+	return clock_mono_ns() > jp->jp_until_ns;
+}
+
 /* True: the walk is done. */
 static bool walk(struct pin *p, struct kv_txn *t)
 {
-	for (unsigned n = 0; n < PIN_LOOKS && p->p_n; n++) {
+	for (unsigned n = 0; p->p_n; n++) {
 		struct pin_queued q;
 		struct ns_inode i;
+
+		if (n == PIN_LOOKS || (n % 8 == 7 && turn_over(p->p_pins))) {
+			p->p_pins->jp_short = true;
+			return false;
+		}
 
 		if (p->p_ncand == PIN_BATCH || p->p_nout + p->p_ncand >= PIN_WINDOW)
 			return false;
@@ -631,6 +641,41 @@ static void pin_step(struct pin *p, struct kv_txn *t)
 	p->p_view.pv_row = p->p_row;
 }
 
+static void turn_again(struct loop_msg *msg);
+
+/* locked. A turn begins with the pin that the one before did not come to. */
+static void pins_turn(struct job_pins *jp, struct kv_txn *t)
+{
+	struct pin *first = jp->jp_first, *p;
+
+	while (first && first->p_number != jp->jp_next)
+		first = first->p_next;
+	if (!first)
+		first = jp->jp_first;
+	jp->jp_until_ns = clock_mono_ns() + PIN_US * UINT64_C(1000);
+	jp->jp_short = false;
+	p = first;
+	do {
+		pin_step(p, t);
+		p = p->p_next ? p->p_next : jp->jp_first;
+	} while (p != first && !turn_over(jp));
+	jp->jp_next = p->p_number;
+	/* Those that were not reached, and walks that go on, get the next turn soon. */
+	if ((p == first && !jp->jp_short) || jp->jp_posted)
+		return;
+	jp->jp_posted = true;
+	jp->jp_msg.m_run = turn_again;
+	loop_post(jp->jp_loop, &jp->jp_msg);
+}
+
+static void turn_again(struct loop_msg *msg)
+{
+	struct job_pins *jp = caa_container_of(msg, struct job_pins, jp_msg);
+
+	jp->jp_posted = false;
+	job_pins_tick(jp->jp_m);
+}
+
 void job_pins_tick(struct mds *m)
 {
 	struct job_pins *jp = m->m_pins;
@@ -641,8 +686,7 @@ void job_pins_tick(struct mds *m)
 	pthread_mutex_lock(&jp->jp_lock);
 	if (jp->jp_first && !kv_read_begin(m->m_kv, &t)) {
 		pin_pressure(jp);
-		for (struct pin *p = jp->jp_first; p; p = p->p_next)
-			pin_step(p, t);
+		pins_turn(jp, t);
 		kv_read_end(t);
 	}
 	pthread_mutex_unlock(&jp->jp_lock);

@@ -7,7 +7,8 @@
 
 #define PIN_WINDOW  256u  /* files of a pin that are being filled, or emptied */
 #define PIN_BATCH   64u	  /* files in a mutation */
-#define PIN_LOOKS   1024u /* steps of a walk in a tick */
+#define PIN_LOOKS   1024u /* steps of a walk in a turn */
+#define PIN_US	    1000u /* that a turn takes, for all pins; then the thread does other work */
 #define PIN_REST_MS 1000u /* before it is tried again */
 
 /* What came of a file. PIN_MADE: it is being filled, or emptied. */
@@ -61,6 +62,10 @@ struct job_pins {
 	uint64_t jp_lately[PIN_SECONDS][DS_REG_MAX + 1], jp_second;
 	uint64_t jp_pressed_ms; /* when room was last looked at */
 	uint64_t jp_evicted_ms;
+	/* the turn; next: of the pin that it begins with */
+	uint64_t jp_until_ns, jp_next;
+	struct loop_msg jp_msg;
+	bool jp_posted, jp_short; /* short: a walk had no time for its end */
 };
 
 /* pin.c */
