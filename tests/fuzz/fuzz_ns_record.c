@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_ns_record.c - stored records are decoded without trust: any bytes give a structure that
- * keeps its promises, or -EIO. The first byte picks the record. */
+ * keeps its promises, or -EIO. The first byte picks the record:
+ * 0xfc and 0xfd those of the trash, others by their remainder. */
 #include "mds/namespace/keys.h"
 #include <stdlib.h>
 
@@ -99,10 +100,44 @@ static void once(struct kv_slice val)
 		abort();
 }
 
+/* An entry of the trash: its key, and then its value. */
+static void trash(const uint8_t *data, size_t size)
+{
+	static uint8_t buf[NS_TRASH_VAL_MAX];
+	size_t len = size - NS_KEY_TRASH_MAX;
+	struct ns_trash e;
+
+	if (size < NS_KEY_TRASH_MAX || ns_trash_decode(ns_slice(data, NS_KEY_TRASH_MAX),
+						       ns_slice(data + NS_KEY_TRASH_MAX, len), &e))
+		return;
+	if (ns_name_check(e.tr_name, e.tr_len) || !e.tr_ino || !e.tr_parent ||
+	    (e.tr_type == NS_REG) != !e.tr_inode.s_len)
+		abort();
+	if (len > sizeof(buf) || ns_trash_encode(&e, buf) != len ||
+	    memcmp(buf, data + NS_KEY_TRASH_MAX, len))
+		abort();
+}
+
+static void trash_place(struct kv_slice val)
+{
+	struct ns_trash at = {.tr_ino = 1};
+
+	if (!ns_trash_place_decode(val, &at) && !at.tr_parent)
+		abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size < 1)
 		return 0;
+	if (data[0] == 0xfd) {
+		trash(data + 1, size - 1);
+		return 0;
+	}
+	if (data[0] == 0xfc) {
+		trash_place(ns_slice(data + 1, size - 1));
+		return 0;
+	}
 	switch (data[0] % 4) {
 	case 0:
 		inode(ns_slice(data + 1, size - 1));
