@@ -404,8 +404,9 @@ static int entry_del(struct kv_txn *t, const struct ns_trash *at)
 	uint32_t uid;
 	int err = ns_trash_counts(t, &e, &uid, &own);
 
-	if (!err)
-		err = kv_del(t, entry_key(k, &e));
+	if (err)
+		return err;
+	err = kv_del(t, entry_key(k, &e));
 	if (!err)
 		err = kv_del(t, trash_key(k, OF_EXPIRY, e.tr_expires, e.tr_ino));
 	if (!err || err == -ENOENT) /* its place in that order was damaged, and set aside */
