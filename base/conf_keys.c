@@ -154,6 +154,11 @@ const struct conf_key conf_keys[] = {
 	  "Make every commit durable before it is answered; false loses acknowledged changes in "
 	  "a crash." },
 	{ "mds.cluster_key", CONF_STR, "", NULL, "File that holds the cluster key." },
+	{ "mds.fs", CONF_INT, "0", "0..65535",
+	  "Number of the file system in its cluster, for a new store; 0: 1, or what the store "
+	  "has." },
+	{ "mds.cluster", CONF_STR, "", NULL,
+	  "Uuid of the cluster that a new store becomes part of; empty: a new cluster." },
 	{ "mds.tls", CONF_ENUM, "off", "off|optional|required|mutual",
 	  "RPC-with-TLS: not offered, offered, demanded, or demanded with a client certificate." },
 	{ "mds.tls_cert", CONF_STR, "", NULL,
@@ -199,7 +204,8 @@ const struct conf_key conf_keys[] = {
 	  "Most connections of one address, or one IPv6 network of 64 bits." },
 	{ "ds.record_time", CONF_SECONDS, "60s", "100ms..3600s",
 	  "A request that has begun to come ends within this time, or its connection does." },
-	{ "ds.mds", CONF_STR, "127.0.0.1:12049", NULL, "Address of the metadata server." },
+	{ "ds.mds", CONF_STR, "127.0.0.1:12049", NULL,
+	  "Addresses of the metadata servers of the cluster, comma separated." },
 	{ "ds.reserve", CONF_SIZE, "16M", "1M..1G",
 	  "Room on the store's first file system that is kept for the store itself, and given up "
 	  "when the disk is full." },

@@ -46,6 +46,14 @@
 
 struct ds_control {
 	struct ds *dc_ds;
+	struct sockaddr_storage dc_addr;
+	socklen_t dc_addrlen;
+	/* The file system of the MDS; NULL: not known, or the store has not met it. Only loop 0
+	 * changes it. */
+	_Atomic(struct ds_fs *) dc_fs;
+	_Atomic bool dc_joined;
+	pthread_mutex_t dc_why_lock;
+	char dc_why[256]; /* why this server has not joined; without quotes */
 	struct rpc_client *dc_client;
 	struct rpc_program dc_prog;
 	struct ctl_chan *dc_chan; /* NULL while there is no connection */
@@ -74,11 +82,20 @@ static void beat(struct ds_control *c);
 
 /* ---- the lease ---- */
 
-static void lease_set(struct ds *d, uint64_t sent_ns, uint32_t lease_ms)
+static struct ds_lease *lease_of(struct ds_control *c)
 {
-	uint64_t ms = lease_ms < d->d_lease_ms ? lease_ms : d->d_lease_ms;
+	struct ds_fs *f = atomic_load(&c->dc_fs);
 
-	atomic_store(&d->d_lease_end_ns, ms ? sent_ns + (ms - ms / 8) * 1000000u : 0);
+	return f ? &c->dc_ds->d_lease[ds_fs_place(f)] : NULL;
+}
+
+static void lease_set(struct ds_control *c, uint64_t sent_ns, uint32_t lease_ms)
+{
+	struct ds_lease *le = lease_of(c);
+	uint64_t ms = lease_ms < c->dc_ds->d_lease_ms ? lease_ms : c->dc_ds->d_lease_ms;
+
+	if (le)
+		atomic_store(&le->le_end_ns, ms ? sent_ns + (ms - ms / 8) * 1000000u : 0);
 }
 
 static void timer_next(struct ds_control *c, uint32_t ms)
@@ -92,7 +109,7 @@ static void timer_fire(struct loop_timer *t)
 
 	if (!c->dc_ready)
 		return;
-	if (atomic_load(&c->dc_ds->d_joined))
+	if (atomic_load(&c->dc_joined))
 		beat(c);
 	else
 		join(c);
@@ -104,8 +121,8 @@ static void control_tell(struct ds_control *c)
 {
 	c->dc_told = true;
 	c->dc_told_ms = clock_mono_ms();
-	log_warn("not joined to the MDS at %s: %s; retrying", c->dc_mds, c->dc_ds->d_why);
-	sd_notifyf(0, "STATUS=not joined to the MDS at %s: %s", c->dc_mds, c->dc_ds->d_why);
+	log_warn("not joined to the MDS at %s: %s; retrying", c->dc_mds, c->dc_why);
+	sd_notifyf(0, "STATUS=not joined to the MDS at %s: %s", c->dc_mds, c->dc_why);
 	loop_timer_start(loop_self(), &c->dc_tell, TELL_AGAIN_MS);
 }
 
@@ -113,24 +130,24 @@ static void tell_fire(struct loop_timer *t)
 {
 	struct ds_control *c = caa_container_of(t, struct ds_control, dc_tell);
 
-	if (!atomic_load(&c->dc_ds->d_joined))
+	if (!atomic_load(&c->dc_joined))
 		control_tell(c);
 }
 
-/* On loop 0, the only thread that changes d_why. True if the reason differs from the last one. */
+/* On loop 0, the only thread that changes dc_why. True if the reason differs from the last one. */
 __attribute__((format(printf, 2, 3))) static bool reason(struct ds_control *c, const char *fmt, ...)
 {
-	char why[sizeof(c->dc_ds->d_why)];
+	char why[sizeof(c->dc_why)];
 	bool changed;
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(why, sizeof(why), fmt, ap);
 	va_end(ap);
-	changed = strcmp(why, c->dc_ds->d_why) != 0;
-	pthread_mutex_lock(&c->dc_ds->d_why_lock);
-	strcpy(c->dc_ds->d_why, why);
-	pthread_mutex_unlock(&c->dc_ds->d_why_lock);
+	changed = strcmp(why, c->dc_why) != 0;
+	pthread_mutex_lock(&c->dc_why_lock);
+	strcpy(c->dc_why, why);
+	pthread_mutex_unlock(&c->dc_why_lock);
 	c->dc_reason = true;
 	return changed;
 }
@@ -185,6 +202,7 @@ struct join_work {
 	uint64_t jw_traffic;	 /* not 0: the MDS takes HEARTBEAT2 */
 	uint64_t jw_joins;	 /* the number of this join; 0: the MDS does not say */
 	bool jw_unkept;		 /* the disk is full: jw_joins is not stored */
+	struct ds_fs *jw_fs;	 /* the MDS's, once the store has met it */
 	int jw_err;
 	ctl_status jw_status;
 };
@@ -209,8 +227,8 @@ static void joined(struct loop_msg *m)
 		 * take a later start of it for a restored store. */
 		join(c);
 	} else {
-		atomic_store(&d->d_fs, jw->jw_res.fs);
-		atomic_store(&d->d_striped2_ns, jw->jw_striped2_ns);
+		atomic_store(&c->dc_fs, jw->jw_fs);
+		atomic_store(&lease_of(c)->le_striped2_ns, jw->jw_striped2_ns);
 		c->dc_instance = jw->jw_res.instance_epoch;
 		c->dc_traffic = jw->jw_traffic;
 		c->dc_backoff_ms = BACKOFF_MIN_MS;
@@ -221,8 +239,8 @@ static void joined(struct loop_msg *m)
 		reason(c, "%s", "");
 		sd_notifyf(0, "STATUS=joined to the MDS at %s as data server %u", c->dc_mds,
 			   jw->jw_res.ds_id);
-		lease_set(d, jw->jw_sent_ns, jw->jw_res.lease_ms);
-		atomic_store(&d->d_joined, true);
+		lease_set(c, jw->jw_sent_ns, jw->jw_res.lease_ms);
+		atomic_store(&c->dc_joined, true);
 		log_info("joined as data server %u of file system %u, MDS instance epoch %" PRIu64,
 			 jw->jw_res.ds_id, jw->jw_res.fs, c->dc_instance);
 		timer_next(c, jw->jw_res.lease_ms ? d->d_heartbeat_ms : UNLEASED_BEAT_MS);
@@ -235,12 +253,14 @@ static void join_job(struct ds_job *j)
 	struct join_work *jw = caa_container_of(j, struct join_work, jw_job);
 	struct ds *d = jw->jw_control->dc_ds;
 
-	jw->jw_status = ds_store_join(d->d_store, jw->jw_res.instance_epoch, jw->jw_boot_id,
-				      (uint32_t)jw->jw_joins);
-	jw->jw_unkept = jw->jw_joins && ds_store_seen(d->d_store).sn_unkept;
-	if (jw->jw_status == CTL_OK)
-		jw->jw_err = ds_store_set_cluster(d->d_store, (uint8_t *)jw->jw_res.cluster,
-						  jw->jw_res.fs);
+	/* First the number: what a join adds to the journal is about this file system. */
+	jw->jw_err = ds_store_set_cluster(d->d_store, (uint8_t *)jw->jw_res.cluster, jw->jw_res.fs);
+	if (!jw->jw_err)
+		jw->jw_err = ds_store_fs_meet(d->d_store, jw->jw_res.fs, &jw->jw_fs);
+	if (!jw->jw_err)
+		jw->jw_status = ds_store_join(jw->jw_fs, jw->jw_res.instance_epoch, jw->jw_boot_id,
+					      (uint32_t)jw->jw_joins);
+	jw->jw_unkept = !jw->jw_err && jw->jw_joins && ds_store_seen(jw->jw_fs).sn_unkept;
 	loop_post(d->d_loops[0], &jw->jw_msg);
 }
 
@@ -306,7 +326,7 @@ static void control_join_done(void *arg, int err, const ctl_response *res)
 		return;
 	}
 	if (res->status == CTL_NOT_ADMITTED) {
-		lease_set(c->dc_ds, c->dc_sent_ns, 0);
+		lease_set(c, c->dc_sent_ns, 0);
 		c->dc_backoff_ms = UNADMITTED_MS;
 		join_later(c, "an administrator must admit this server (weft ds admit); until then "
 			      "it serves nothing");
@@ -325,8 +345,17 @@ static void control_join_done(void *arg, int err, const ctl_response *res)
 		join_later(c, join_refusal(CTL_BAD_CLUSTER));
 		return;
 	}
-	if (jr->fs > UINT16_MAX) {
+	if (!jr->fs || jr->fs > UINT16_MAX) {
 		join_later(c, "it names a file system number that does not fit in a handle");
+		return;
+	}
+	/* The numbers in the request are about the file system that HELLO named. */
+	if (jr->fs != ctl_chan_fs(c->dc_chan)) {
+		reason(c,
+		       "it names one file system number in the handshake (%u) and another in "
+		       "its answer (%u)",
+		       ctl_chan_fs(c->dc_chan), jr->fs);
+		drop_connection(c);
 		return;
 	}
 	jw = calloc(1, sizeof(*jw));
@@ -384,9 +413,27 @@ unsigned ds_subnet_bits(const struct sockaddr_storage *a)
 	return bits;
 }
 
+/* The file system that a JOIN is about; NULL: the store has not met it. What a store has from
+ * before its first join is about the first one. */
+static struct ds_fs *join_about(struct ds_control *c)
+{
+	struct ds_fs *home = ds_store_fs_home(c->dc_ds->d_store);
+
+	return ds_fs_number(home) ? atomic_load(&c->dc_fs) : home;
+}
+
+/* A store that has not met the file system has seen nothing of it but its own start. */
+static struct ds_seen seen(struct ds_store *s, struct ds_fs *f)
+{
+	struct ds_seen of = ds_store_seen(f ? f : ds_store_fs_home(s));
+
+	return f ? of : (struct ds_seen){.sn_start = of.sn_start, .sn_start_id = of.sn_start_id};
+}
+
 static void join(struct ds_control *c)
 {
 	struct ds *d = c->dc_ds;
+	struct ds_fs *f = join_about(c);
 	struct ds_identity id = ds_store_identity(d->d_store);
 	struct ds_addr_text text[DS_MAX_ADDRS];
 	uint8_t buf[4][8 * CTL_MORE_NUMBERS];
@@ -426,10 +473,10 @@ static void join(struct ds_control *c)
 	j->capacity = capacity;
 	j->available = available;
 	j->tls = rpc_tls_mode(d->d_tls) == RPC_TLS_OFF ? CTL_TLS_PEERS : rpc_tls_mode(d->d_tls);
-	j->order_high = ds_store_order_high(d->d_store);
+	j->order_high = f ? ds_store_order_high(f) : 0;
 	j->labels = d->d_labels;
 	if (req.op == CTL_OP_JOIN2) {
-		struct ds_seen sn = ds_store_seen(d->d_store);
+		struct ds_seen sn = seen(d->d_store, f);
 		size_t bytes;
 
 		ctl_more_put(
@@ -438,7 +485,7 @@ static void join(struct ds_control *c)
 			buf[0]);
 		ctl_more_put(&more[1], CTL_MORE_KEYS, (uint64_t[]){own, key.dk_number}, 2, buf[1]);
 		ctl_more_put(&more[2], CTL_MORE_BARS,
-			     (uint64_t[]){ds_store_bars(d->d_store, &bytes)}, 1, buf[2]);
+			     (uint64_t[]){f ? ds_store_bars(f, &bytes) : 0}, 1, buf[2]);
 		ctl_more_put_version(&more[3], version_text);
 		ctl_more_put(&more[4], CTL_MORE_JOINS,
 			     (uint64_t[]){sn.sn_kept_instance, sn.sn_kept_joins}, 2, buf[3]);
@@ -456,7 +503,7 @@ _Static_assert(offsetof(ctl_heartbeat2_args, heartbeat) == 0, "HEARTBEAT2 begins
 
 static void rejoin(struct ds_control *c)
 {
-	atomic_store(&c->dc_ds->d_joined, false);
+	atomic_store(&c->dc_joined, false);
 	join(c);
 }
 
@@ -487,7 +534,7 @@ static void beat_done(void *arg, int err, const ctl_response *res)
 		return;
 	}
 	if (good) {
-		lease_set(d, c->dc_sent_ns, hb->lease_ms);
+		lease_set(c, c->dc_sent_ns, hb->lease_ms);
 		if (!hb->lease_ms)
 			next = UNLEASED_BEAT_MS;
 		else if (next > hb->lease_ms / 3)
@@ -543,7 +590,7 @@ static void control_serve(struct ctl_incoming *in, void *arg)
 {
 	struct ds_control *c = arg;
 
-	ds_control_serve(c->dc_ds, in);
+	ds_control_serve(c->dc_ds, atomic_load(&c->dc_fs), in);
 }
 
 static void control_dispatch(struct rpc_call *call, void *arg)
@@ -578,6 +625,7 @@ static void control_ready(struct ctl_chan *ch, int err, void *arg)
 		return;
 	}
 	c->dc_ready = true;
+	atomic_store(&c->dc_fs, ds_store_fs(c->dc_ds->d_store, ctl_chan_fs(ch)));
 	if (ctl_chan_protocol(ch) < CTL_PROTOCOL)
 		log_info("control: the MDS speaks protocol %u, this data server up to %u",
 			 ctl_chan_protocol(ch), CTL_PROTOCOL);
@@ -608,7 +656,7 @@ static void down(struct rpc_client *cl, int err, void *arg)
 	struct ds_control *c = arg;
 
 	(void)cl;
-	if (atomic_exchange(&c->dc_ds->d_joined, false)) {
+	if (atomic_exchange(&c->dc_joined, false)) {
 		log_warn("lost the connection to the MDS: %s; this server serves until its lease "
 			 "ends",
 			 strerror(-err));
@@ -636,32 +684,54 @@ static void down(struct rpc_client *cl, int err, void *arg)
 	}
 }
 
-/* The next report to the MDS will be a join. */
+/* The next report to each MDS will be a join. */
 void ds_control_addrs_changed(struct ds *d)
 {
-	if (d->d_control)
-		d->d_control->dc_addrs_changed = true;
+	for (unsigned i = 0; i < atomic_load(&d->d_nmds); i++)
+		d->d_control[i]->dc_addrs_changed = true;
 }
 
-struct ctl_chan *ds_control_chan(struct ds *d)
+struct ctl_chan *ds_control_chan(struct ds *d, const struct ds_fs *f)
 {
-	return d->d_control && d->d_control->dc_ready ? d->d_control->dc_chan : NULL;
+	for (unsigned i = 0; i < atomic_load(&d->d_nmds); i++) {
+		struct ds_control *c = d->d_control[i];
+
+		if (c->dc_ready && atomic_load(&c->dc_fs) == f)
+			return c->dc_chan;
+	}
+	return NULL;
 }
 
-int ds_control_start(struct ds *d)
+void ds_control_state(struct ds *d, unsigned i, struct ds_control_state *out)
 {
-	struct ds_control *c = calloc(1, sizeof(*c));
+	struct ds_control *c = d->d_control[i];
+
+	out->cs_joined = atomic_load(&c->dc_joined);
+	out->cs_fs = atomic_load(&c->dc_fs);
+	strcpy(out->cs_mds, c->dc_mds);
+	pthread_mutex_lock(&c->dc_why_lock);
+	strcpy(out->cs_why, c->dc_why);
+	pthread_mutex_unlock(&c->dc_why_lock);
+}
+
+int ds_control_start(struct ds *d, const struct sockaddr *addr, socklen_t len)
+{
+	unsigned n = atomic_load(&d->d_nmds);
+	struct ds_control *c = n < DS_MDS_MAX ? calloc(1, sizeof(*c)) : NULL;
 	struct rpc_client_ops ops = {.cl_up = up, .cl_down = down};
 	struct rpc_service svc = {0};
 	int err;
 
 	if (!c)
-		return -ENOMEM;
+		return n < DS_MDS_MAX ? -ENOMEM : -EOVERFLOW;
 	c->dc_ds = d;
+	memcpy(&c->dc_addr, addr, len);
+	c->dc_addrlen = len;
 	c->dc_backoff_ms = BACKOFF_MIN_MS;
 	c->dc_timer.t_fire = timer_fire;
 	c->dc_tell.t_fire = tell_fire;
-	rpc_addr_text((const struct sockaddr *)&d->d_mds, c->dc_mds, sizeof(c->dc_mds));
+	pthread_mutex_init(&c->dc_why_lock, NULL);
+	rpc_addr_text((const struct sockaddr *)&c->dc_addr, c->dc_mds, sizeof(c->dc_mds));
 	reason(c, "no answer yet");
 	c->dc_reason = false;
 	c->dc_prog = (struct rpc_program){
@@ -676,13 +746,15 @@ int ds_control_start(struct ds *d)
 	svc.rs_nprogs = 1;
 	svc.rs_max_record = MAX_RECORD;
 	svc.rs_max_reply = MAX_RECORD;
-	err = rpc_client_create(&c->dc_client, d->d_loops[0], (struct sockaddr *)&d->d_mds,
-				d->d_mdslen, &svc, &ops, c);
+	err = rpc_client_create(&c->dc_client, d->d_loops[0], (struct sockaddr *)&c->dc_addr,
+				c->dc_addrlen, &svc, &ops, c);
 	if (err) {
+		pthread_mutex_destroy(&c->dc_why_lock);
 		free(c);
 		return err;
 	}
-	d->d_control = c;
+	d->d_control[n] = c;
+	atomic_store(&d->d_nmds, n + 1);
 	loop_timer_start(d->d_loops[0], &c->dc_tell, TELL_FIRST_MS);
 	rpc_client_start(c->dc_client);
 	return 0;

@@ -15,6 +15,7 @@ struct serve_work {
 	struct work sw_work; /* for the long steps of a rebuild, and for SUM and FILL */
 	struct loop_msg sw_msg;
 	struct ds *sw_ds;
+	struct ds_fs *sw_fs; /* of the MDS that asks */
 	struct ctl_incoming *sw_in;
 	ctl_status sw_status;
 	ctl_result sw_res;
@@ -52,7 +53,7 @@ static void serve_orders(struct serve_work *sw)
 	ctl_orders_res *r = &sw->sw_res.ctl_result_u.orders;
 
 	sw->sw_status = (only_fences(a) ? ds_store_fences : ds_store_orders)(
-		sw->sw_ds->d_store, a->instance_epoch, a->orders.orders_val, a->orders.orders_len,
+		sw->sw_fs, a->instance_epoch, a->orders.orders_val, a->orders.orders_len,
 		sw->sw_results);
 	r->results.results_len = a->orders.orders_len;
 	r->results.results_val = sw->sw_results;
@@ -78,7 +79,7 @@ static void serve_list(struct serve_work *sw)
 	const ctl_list_args *a = &sw->sw_in->in_req.ctl_request_u.list;
 	ctl_list_res *r = &sw->sw_res.ctl_result_u.list;
 	unsigned n, len, max = a->max && a->max < CTL_BATCH_MAX ? a->max : CTL_BATCH_MAX;
-	int err = ds_store_list(sw->sw_ds->d_store, a->cookie.cookie_val, a->cookie.cookie_len, max,
+	int err = ds_store_list(sw->sw_fs, a->cookie.cookie_val, a->cookie.cookie_len, max,
 				sw->sw_entries, &n, sw->sw_cookie, &len);
 
 	r->cookie.cookie_len = len;
@@ -92,11 +93,11 @@ static void serve_change(struct serve_work *sw)
 {
 	/* Without a lease, orders for this server may be pending: change nothing before they are
 	 * done. */
-	sw->sw_status = !ds_lease_live(sw->sw_ds)
-				? CTL_NOT_JOINED
-				: ds_store_change(sw->sw_ds->d_store,
-						  &sw->sw_in->in_req.ctl_request_u.change,
-						  &sw->sw_res.ctl_result_u.change);
+	sw->sw_status =
+		!ds_lease_live(sw->sw_ds, sw->sw_fs)
+			? CTL_NOT_JOINED
+			: ds_store_change(sw->sw_fs, &sw->sw_in->in_req.ctl_request_u.change,
+					  &sw->sw_res.ctl_result_u.change);
 }
 
 /*
@@ -141,12 +142,13 @@ static ctl_status rebuild_may(const struct serve_work *sw)
 {
 	const ctl_rebuild_args *a = rebuild_args(sw);
 
-	if (!ds_store_instance_ok(sw->sw_ds->d_store, a->instance_epoch))
+	if (!ds_store_instance_ok(sw->sw_fs, a->instance_epoch))
 		return CTL_STALE_INSTANCE;
 	if (a->step < CTL_REBUILD_BEGIN || a->step > CTL_REBUILD_ABORT)
 		return CTL_INVAL;
 	/* As in serve_change: without a lease, orders may be pending. */
-	return a->step != CTL_REBUILD_ABORT && !ds_lease_live(sw->sw_ds) ? CTL_NOT_JOINED : CTL_OK;
+	return a->step != CTL_REBUILD_ABORT && !ds_lease_live(sw->sw_ds, sw->sw_fs) ? CTL_NOT_JOINED
+										    : CTL_OK;
 }
 
 static void rebuild_pull(struct work *w)
@@ -222,9 +224,9 @@ static void serve_sum(struct serve_work *sw)
 /* The same checks as for a rebuild. */
 static ctl_status anew_may(const struct serve_work *sw, uint64_t instance)
 {
-	if (!ds_store_instance_ok(sw->sw_ds->d_store, instance))
+	if (!ds_store_instance_ok(sw->sw_fs, instance))
 		return CTL_STALE_INSTANCE;
-	return ds_lease_live(sw->sw_ds) ? CTL_OK : CTL_NOT_JOINED;
+	return ds_lease_live(sw->sw_ds, sw->sw_fs) ? CTL_OK : CTL_NOT_JOINED;
 }
 
 static void serve_watch(struct serve_work *sw)
@@ -278,17 +280,15 @@ static void serve_fill(struct serve_work *sw)
 	}
 }
 
-/* Only for clients of the file system that this server joined: another one's clients have numbers
- * of their own. */
+/* Only for clients of the file system that this MDS has: another one's clients have numbers of
+ * their own. */
 static void serve_dead(struct serve_work *sw)
 {
 	const ctl_dead_args *a = &sw->sw_in->in_req.ctl_request_u.dead;
 
-	sw->sw_status =
-		!atomic_load(&sw->sw_ds->d_joined) ? CTL_NOT_JOINED
-		: a->fs != atomic_load(&sw->sw_ds->d_fs)
-			? CTL_INVAL
-			: ds_store_dead(sw->sw_ds->d_store, a, &sw->sw_res.ctl_result_u.dead.runs);
+	sw->sw_status = a->fs != ds_fs_number(sw->sw_fs)
+				? CTL_INVAL
+				: ds_store_dead(sw->sw_fs, a, &sw->sw_res.ctl_result_u.dead.runs);
 }
 
 static void serve_job(struct ds_job *j)
@@ -314,7 +314,7 @@ static void serve_job(struct ds_job *j)
 		serve_watch(sw);
 		break;
 	case CTL_OP_KEY:
-		sw->sw_status = ds_keys_take(&sw->sw_ds->d_keys, sw->sw_ds->d_store,
+		sw->sw_status = ds_keys_take(&sw->sw_ds->d_keys, sw->sw_fs,
 					     &sw->sw_in->in_req.ctl_request_u.key);
 		sw->sw_res.ctl_result_u.key.number = sw->sw_in->in_req.ctl_request_u.key.number;
 		break;
@@ -352,14 +352,64 @@ static bool serve_worker(ctl_op op, enum ds_worker_id *w)
 	}
 }
 
-void ds_control_serve(struct ds *d, struct ctl_incoming *in)
+static bool orders_of(const struct ds_fs *f, const ctl_orders_args *a)
+{
+	for (unsigned i = 0; i < a->orders.orders_len; i++) {
+		const ctl_order *o = &a->orders.orders_val[i];
+
+		if (o->type != CTL_BAR_CLIENT && o->object.fs != ds_fs_number(f))
+			return false;
+		if (o->type == CTL_CLONE && o->source.fs != ds_fs_number(f))
+			return false;
+	}
+	return true;
+}
+
+static bool stats_of(const struct ds_fs *f, const ctl_stat_args *a)
+{
+	for (unsigned i = 0; i < a->objects.objects_len; i++)
+		if (a->objects.objects_val[i].fs != ds_fs_number(f))
+			return false;
+	return true;
+}
+
+/* An MDS acts on the objects of its own file system alone. */
+static bool serve_own(const struct ds_fs *f, const ctl_request *rq)
+{
+	uint32_t fs = ds_fs_number(f);
+
+	switch (rq->op) {
+	case CTL_OP_ORDERS:
+		return orders_of(f, &rq->ctl_request_u.orders);
+	case CTL_OP_STAT:
+		return stats_of(f, &rq->ctl_request_u.stat);
+	case CTL_OP_SEEK:
+		return rq->ctl_request_u.seek.object.fs == fs;
+	case CTL_OP_CHANGE:
+		return rq->ctl_request_u.change.object.fs == fs &&
+		       (rq->ctl_request_u.change.type != CTL_CHANGE_COPY ||
+			rq->ctl_request_u.change.source.fs == fs);
+	case CTL_OP_REBUILD:
+		return rq->ctl_request_u.rebuild.object.fs == fs;
+	case CTL_OP_SUM:
+		return rq->ctl_request_u.sum.object.fs == fs;
+	case CTL_OP_WATCH:
+		return rq->ctl_request_u.watch.object.fs == fs;
+	case CTL_OP_FILL:
+		return rq->ctl_request_u.fill.object.fs == fs;
+	default: /* LIST, KEY and DEAD name no object */
+		return true;
+	}
+}
+
+void ds_control_serve(struct ds *d, struct ds_fs *f, struct ctl_incoming *in)
 {
 	ctl_op op = in->in_req.op;
 	enum ds_worker_id worker;
 	struct serve_work *sw;
 
-	if (!serve_worker(op, &worker)) {
-		ctl_chan_reply(in, CTL_INVAL, NULL);
+	if (!f || !serve_worker(op, &worker) || !serve_own(f, &in->in_req)) {
+		ctl_chan_reply(in, f ? CTL_INVAL : CTL_NOT_JOINED, NULL);
 		return;
 	}
 	sw = calloc(1, sizeof(*sw));
@@ -370,6 +420,7 @@ void ds_control_serve(struct ds *d, struct ctl_incoming *in)
 	sw->sw_job.jb_run = serve_job;
 	sw->sw_msg.m_run = serve_done;
 	sw->sw_ds = d;
+	sw->sw_fs = f;
 	sw->sw_in = in;
 	sw->sw_res.op = op;
 	if (op == CTL_OP_ORDERS && only_fences(&in->in_req.ctl_request_u.orders))

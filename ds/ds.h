@@ -6,6 +6,7 @@
  *   nfs3.c      NFSv3: file handles, the small procedures; nfs3_io.c: READ, WRITE, COMMIT, SETATTR
  *   conn.c      how many connections there are, and which may send long records
  *   control.c   the connection to the MDS: joining, the lease; control_serve.c: its requests
+ *   status.c    what operators see of the MDSs: health, gauges
  *   rdma.c      NFSv3 over RDMA
  *   place.c     what runs where
  *   peer.c      serves reads of other data servers; pull.c: reads from them, for rebuilds
@@ -30,6 +31,7 @@
 #include "proto/rpc_limit.h"
 
 #define DS_MAX_ADDRS 16
+#define DS_MDS_MAX   64
 
 struct ds;
 /* An address of NFS over RDMA. */
@@ -38,6 +40,13 @@ struct ds_rdma {
 	struct sockaddr_storage rd_addr;
 	socklen_t rd_len;
 	bool rd_up; /* accepts connections; loop 0's */
+};
+
+/* What an MDS allows for its file system. No lease of one file system is good for another. */
+struct ds_lease {
+	_Atomic uint64_t le_end_ns; /* CLOCK_BOOTTIME; 0: none */
+	/* CLOCK_BOOTTIME: striped capabilities must be of version 2 from then on; 0: no need */
+	_Atomic uint64_t le_striped2_ns;
 };
 
 struct ds_control;
@@ -51,12 +60,12 @@ struct ds {
 	struct path *d_path;	   /* folders exported by path (path/path.h); NULL: none */
 	struct loop **d_loops;
 	unsigned d_nloops;
-	struct ds_control *d_control;
+	/* One for each MDS. Loop 0's; it adds before it raises d_nmds, and none goes. */
+	struct ds_control *d_control[DS_MDS_MAX];
+	_Atomic unsigned d_nmds;
 	uint32_t d_heartbeat_ms, d_lease_ms;
-	uint32_t d_eof_wait_ms;	   /* ds.eof_wait */
-	char d_labels[LABELS_LEN]; /* sent to the MDS */
-	struct sockaddr_storage d_mds;
-	socklen_t d_mdslen;
+	uint32_t d_eof_wait_ms;			      /* ds.eof_wait */
+	char d_labels[LABELS_LEN];		      /* sent to the MDS */
 	struct sockaddr_storage d_addr[DS_MAX_ADDRS]; /* what clients get */
 	unsigned d_naddrs;
 	struct ds_rdma d_rdma[DS_MAX_ADDRS];
@@ -65,18 +74,14 @@ struct ds {
 	void (*d_rdma_begun)(void *arg); /* NULL: it has been called */
 	void *d_rdma_arg;
 	struct rpc_limit d_limit;
-	_Atomic uint64_t d_lease_end_ns; /* CLOCK_BOOTTIME; 0: none */
-	/* CLOCK_BOOTTIME: striped capabilities must be of version 2 from then on; 0: no need */
-	_Atomic uint64_t d_striped2_ns;
-	_Atomic uint32_t d_fs;
-	_Atomic bool d_joined, d_listening;
-	pthread_mutex_t d_why_lock;
-	char d_why[256]; /* why the data server has not joined; without quotes */
+	struct ds_lease d_lease[DS_FS_MAX]; /* by ds_fs_place */
+	_Atomic bool d_listening;
 };
 
-/* True while the lease is good. It uses CLOCK_BOOTTIME, so the lease of a suspended machine runs
- * out as well. It reads the clock at each call, because the loop's own clock may be old. */
-bool ds_lease_live(const struct ds *d);
+/* True while the lease of this file system is good. It uses CLOCK_BOOTTIME, so the lease of a
+ * suspended machine runs out as well. It reads the clock at each call, because the loop's own clock
+ * may be old. */
+bool ds_lease_live(const struct ds *d, const struct ds_fs *f);
 
 /* As cap_open, with the key of the capability's key number. */
 static inline bool ds_cap_open(struct ds *d, const uint8_t fh[CAP_LEN], struct cap *cap)
@@ -104,18 +109,34 @@ void ds_conn_closed(struct rpc_conn *conn, void *arg);
 bool ds_conn_first(struct rpc_conn *conn, uint32_t prog, uint32_t proc, struct xdr_in *x,
 		   void *arg);
 
-/* control.c: all on loop 0. */
-int ds_control_start(struct ds *d);
+/* control.c: all on loop 0, or before the loops run. Begins to join the MDS at this address.
+ * -EOVERFLOW: DS_MDS_MAX addresses. */
+int ds_control_start(struct ds *d, const struct sockaddr *addr, socklen_t len);
+/* Any thread: how the i-th of d_nmds stands. why: the reason, without quotes, where it has not
+ * joined. */
+struct ds_control_state {
+	char cs_mds[80], cs_why[256];
+	bool cs_joined;
+	struct ds_fs *cs_fs; /* NULL: this server does not know it yet */
+};
+void ds_control_state(struct ds *d, unsigned i, struct ds_control_state *out);
 /* Clients have to get other addresses. */
 void ds_control_addrs_changed(struct ds *d);
 /* Prefix length of the subnet of this address; 0: no interface has the address. */
 unsigned ds_subnet_bits(const struct sockaddr_storage *a);
 struct ctl_chan;
-/* NULL while the MDS is not connected. */
-struct ctl_chan *ds_control_chan(struct ds *d);
-/* control_serve.c: serves a request of the MDS. On loop 0. */
+/* The channel to the MDS of a file system; NULL while that is not connected. */
+struct ctl_chan *ds_control_chan(struct ds *d, const struct ds_fs *f);
+/* control_serve.c: serves a request of the MDS that has this file system (NULL: it has not joined).
+ * On loop 0. */
 struct ctl_incoming;
-void ds_control_serve(struct ds *d, struct ctl_incoming *in);
+void ds_control_serve(struct ds *d, struct ds_fs *f, struct ctl_incoming *in);
+
+/* status.c. Any thread. */
+struct http_req;
+struct http_reply;
+void ds_status_health(struct ds *d, const struct http_req *rq, struct http_reply *rp);
+void ds_status_metrics(struct ds *d); /* once, before the loops run */
 
 /* rdma.c */
 struct ds_addr_text {
@@ -132,7 +153,7 @@ unsigned ds_rdma_addrs(struct ds *d, ctl_addr *addrs, struct ds_addr_text *texts
 struct ds_eof {
 	void (*eo_done)(struct ds_eof *e, int err, uint64_t size);
 	uint64_t eo_ino;
-	uint16_t eo_incarnation;
+	uint16_t eo_fs, eo_incarnation;
 	/* eof.c's own */
 	struct ds *eo_ds;
 	struct loop *eo_loop;
@@ -144,7 +165,7 @@ struct ds_eof {
 /* Asks the MDS where a striped file ends. Any loop; eo_done runs there, later. -ENOENT: the MDS
  * knows no such file; -ETIMEDOUT: no answer within 2 s. */
 void ds_eof_ask(struct ds *d, struct ds_eof *e);
-/* True when a caller waits for an answer: connect to the MDS soon. Any thread. */
+/* True when a caller waits for an answer of some MDS: connect soon. Any thread. */
 bool ds_eof_waiting(void);
 void ds_eof_metrics_init(void); /* once, before the loops run */
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * eof.c - asks the MDS where a striped file ends, on loop 0. A READ that finds fewer bytes than
- * asked waits for the answer before it replies.
+ * eof.c - asks the MDS that has the file where a striped file ends, on loop 0. A READ that finds
+ * fewer bytes than asked waits for the answer before it replies.
  *
  * Questions about one file are coalesced: while one call is under way, READs that arrive wait and
  * share the next call. They must not share the one under way. Its answer may be older than their
@@ -24,7 +24,7 @@ struct question {
 	struct hash_link qu_link;
 	struct ds *qu_ds;
 	uint64_t qu_ino;
-	uint16_t qu_incarnation;
+	uint16_t qu_fs, qu_incarnation;
 	struct ds_eof *qu_waiting; /* for the next call */
 	struct ds_eof *qu_asked;   /* wait for the call under way */
 	bool qu_calling;
@@ -158,7 +158,8 @@ static uint32_t question_ms(const struct question *qu)
 
 static void question_go(struct question *qu)
 {
-	struct ctl_chan *ch = ds_control_chan(qu->qu_ds);
+	struct ds_fs *f = ds_store_fs(qu->qu_ds->d_store, qu->qu_fs);
+	struct ctl_chan *ch = f ? ds_control_chan(qu->qu_ds, f) : NULL;
 	ctl_request req = {.op = CTL_OP_EOF};
 
 	req.ctl_request_u.eof.ino = qu->qu_ino;
@@ -178,7 +179,8 @@ static struct question *question_find(const struct ds_eof *e, uint64_t hash)
 	for (struct hash_link *l = hash_first(&questions, hash); l; l = hash_next(l)) {
 		struct question *qu = hash_entry(l, struct question, qu_link);
 
-		if (qu->qu_ino == e->eo_ino && qu->qu_incarnation == e->eo_incarnation)
+		if (qu->qu_ino == e->eo_ino && qu->qu_fs == e->eo_fs &&
+		    qu->qu_incarnation == e->eo_incarnation)
 			return qu;
 	}
 	return NULL;
@@ -187,7 +189,7 @@ static struct question *question_find(const struct ds_eof *e, uint64_t hash)
 static void eof_ask(struct loop_msg *m)
 {
 	struct ds_eof *e = caa_container_of(m, struct ds_eof, eo_msg);
-	uint64_t hash = hash_u64(e->eo_ino + e->eo_incarnation);
+	uint64_t hash = hash_u64(e->eo_ino + e->eo_incarnation + ((uint64_t)e->eo_fs << 32));
 	struct question *qu = question_find(e, hash);
 
 	e->eo_next = NULL;
@@ -204,6 +206,7 @@ static void eof_ask(struct loop_msg *m)
 	}
 	qu->qu_ds = e->eo_ds;
 	qu->qu_ino = e->eo_ino;
+	qu->qu_fs = e->eo_fs;
 	qu->qu_incarnation = e->eo_incarnation;
 	qu->qu_timer.t_fire = retry;
 	qu->qu_waiting = e;

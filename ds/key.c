@@ -208,15 +208,16 @@ int ds_keys_start(struct ds_keys *ks, struct ds_store *s, char *err, size_t errl
 	return 0;
 }
 
-ctl_status ds_keys_take(struct ds_keys *ks, struct ds_store *s, const ctl_key_args *a)
+ctl_status ds_keys_take(struct ds_keys *ks, struct ds_fs *f, const ctl_key_args *a)
 {
+	struct ds_store *s = ds_fs_store(f);
 	struct ds_key k, was;
 	static _Atomic bool told; /* log once: the MDS offers the keys again every few seconds */
 	bool own = ds_keys_own(ks, &was);
 	int e;
 
 	memset(&k, 0, sizeof(k));
-	if (!ds_store_instance_ok(s, a->instance_epoch))
+	if (!ds_store_instance_ok(f, a->instance_epoch))
 		return CTL_STALE_INSTANCE;
 	if (!ds_key_get(a, &k) || memcmp(k.dk_uuid, was.dk_uuid, 16))
 		return CTL_INVAL;

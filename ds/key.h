@@ -43,7 +43,7 @@ static inline void ds_keys_cap(struct ds_keys *ks, uint8_t number, uint64_t out[
 	out[1] = atomic_load_explicit(&ks->ks_cap[number][1], memory_order_relaxed);
 }
 /* On the orders worker: takes keys that the MDS sent; durable when it returns CTL_OK. */
-ctl_status ds_keys_take(struct ds_keys *ks, struct ds_store *s, const ctl_key_args *a);
+ctl_status ds_keys_take(struct ds_keys *ks, struct ds_fs *f, const ctl_key_args *a);
 /* The keys in use. False: k has no control key; the cluster key seals the control connection. */
 bool ds_keys_own(struct ds_keys *ks, struct ds_key *k);
 #endif

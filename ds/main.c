@@ -47,7 +47,7 @@
  * room. */
 #define MAX_RECORD (DS_MAX_IO + 4096)
 
-static struct ds ds = {.d_why_lock = PTHREAD_MUTEX_INITIALIZER};
+static struct ds ds;
 
 static void mount_dispatch(struct rpc_call *call, void *arg)
 {
@@ -167,8 +167,8 @@ static void set_port(struct sockaddr_storage *ss, uint16_t port)
 
 struct start {
 	struct loop_msg st_msg;
-	struct addr st_listen[DS_MAX_ADDRS], st_advertise[DS_MAX_ADDRS];
-	int st_nlisten, st_nadvertise;
+	struct addr st_listen[DS_MAX_ADDRS], st_advertise[DS_MAX_ADDRS], st_mds[DS_MAX_ADDRS];
+	int st_nlisten, st_nadvertise, st_nmds;
 	const char *st_advertise_text;
 	enum rpc_zerocopy st_zerocopy;
 	bool st_exports;
@@ -284,7 +284,9 @@ static int start_services(struct start *st)
 			rpc_addr_text((struct sockaddr *)&ds.d_addr[i], text, sizeof(text));
 			log_info("NFSv3 over %s at %s", netid, text);
 		}
-	err = ds_control_start(&ds);
+	for (int i = 0; i < st->st_nmds && !err; i++)
+		err = ds_control_start(&ds, (struct sockaddr *)&st->st_mds[i].a_ss,
+				       st->st_mds[i].a_len);
 	if (err)
 		snprintf(st->st_errtext, sizeof(st->st_errtext), "ds.mds: %s", strerror(-err));
 	return err;
@@ -376,18 +378,8 @@ static int main_start_threads(pthread_t *threads, unsigned n, char *err, size_t 
 
 static void health(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
-	bool ok = atomic_load(&ds.d_listening), joined = atomic_load(&ds.d_joined);
-	char why[sizeof(ds.d_why) + 16] = "";
-
 	(void)arg;
-	pthread_mutex_lock(&ds.d_why_lock);
-	if (!joined)
-		snprintf(why, sizeof(why), ",\"why\":\"%s\"", ds.d_why);
-	pthread_mutex_unlock(&ds.d_why_lock);
-	rp->rp_status = ok && (joined || !http_has(rq, "ready")) ? 200 : 503;
-	if (asprintf(&rp->rp_body, "{\"ok\":%s,\"joined\":%s%s}\n", ok ? "true" : "false",
-		     joined ? "true" : "false", why) < 0)
-		rp->rp_body = NULL;
+	ds_status_health(&ds, rq, rp);
 }
 
 static void main_trace(void *arg, const struct http_req *rq, struct http_reply *rp)
@@ -437,28 +429,6 @@ static const struct http_route routes[] = {
 	{"GET", "/v1/openapi.json", HTTP_READ, http_openapi},
 };
 
-static double joined_gauge(void *arg)
-{
-	(void)arg;
-	return atomic_load(&ds.d_joined);
-}
-
-static double striped_gauge(void *arg)
-{
-	uint64_t since = atomic_load(&ds.d_striped2_ns);
-
-	(void)arg;
-	return since && clock_boot_ns() >= since ? 2 : 1;
-}
-
-static double lease_gauge(void *arg)
-{
-	uint64_t end = atomic_load(&ds.d_lease_end_ns), now = clock_boot_ns();
-
-	(void)arg;
-	return end > now ? (double)(end - now) / 1e9 : 0;
-}
-
 static double main_failing_gauge(void *arg)
 {
 	(void)arg;
@@ -483,14 +453,6 @@ static double export_files_gauge(void *arg)
 	return path_files_gauge();
 }
 
-static double bars_gauge(void *arg)
-{
-	size_t bytes;
-
-	(void)arg;
-	return ds.d_store ? (double)ds_store_bars(ds.d_store, &bytes) : 0;
-}
-
 static void certificate_end(struct metric_out *o, void *arg)
 {
 	int64_t end = rpc_tls_cert_end(ds.d_tls);
@@ -510,16 +472,9 @@ static void metrics_init(void)
 	path_metrics_init();
 	metric_gauge("weft_ds_export_open_files", "Exported files that are kept open.", "",
 		     export_files_gauge, NULL);
-	metric_gauge("weft_ds_joined", "1 while joined to the MDS.", "", joined_gauge, NULL);
-	metric_gauge("weft_ds_lease_seconds", "Time left of the lease from the MDS.", "",
-		     lease_gauge, NULL);
-	metric_gauge(
-		"weft_ds_striped_version",
-		"The oldest version of a client's capability that is good for a file with stripes.",
-		"", striped_gauge, NULL);
+	ds_status_metrics(&ds);
 	metric_gauge("weft_ds_store_failing", "1 while the disk of a volume does not work.", "",
 		     main_failing_gauge, NULL);
-	metric_gauge("weft_ds_bars", "Runs of barred clients' numbers.", "", bars_gauge, NULL);
 	metric_gauge("weft_ds_open_objects", "Objects in memory.", "", objects_gauge, NULL);
 	metric_family("weft_ds_certificate_end_timestamp_seconds",
 		      "When the certificate ends, in seconds since 1970; absent without TLS.",
@@ -616,11 +571,9 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 {
 	const struct conf *c = se->se_conf;
 	struct start *st = &se->se_start;
-	struct addr mds[DS_MAX_ADDRS];
 	char *dirs[DS_VOLUMES_MAX];
 	unsigned ndirs;
 	char why[256];
-	int n;
 
 	st->st_zerocopy = zerocopy(c);
 	st->st_nlisten = addrs_parse("ds.listen", conf_str(c, "ds.listen"), DEFAULT_PORT,
@@ -629,13 +582,13 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 	st->st_exports = *conf_str(c, "ds.exports");
 	st->st_nadvertise = addrs_parse("ds.advertise", st->st_advertise_text, DEFAULT_PORT,
 					st->st_advertise, err, errlen);
-	n = addrs_parse("ds.mds", conf_str(c, "ds.mds"), DEFAULT_PORT, mds, err, errlen);
-	if (st->st_nlisten < 0 || st->st_nadvertise < 0 || n < 0)
+	st->st_nmds =
+		addrs_parse("ds.mds", conf_str(c, "ds.mds"), DEFAULT_PORT, st->st_mds, err, errlen);
+	if (st->st_nlisten < 0 || st->st_nadvertise < 0 || st->st_nmds < 0)
 		return -EINVAL;
-	if (!st->st_nlisten || n != 1) {
-		snprintf(err, errlen,
-			 st->st_nlisten ? "ds.mds: expected one address"
-					: "ds.listen: expected an address");
+	if (!st->st_nlisten || !st->st_nmds) {
+		snprintf(err, errlen, "%s: expected an address",
+			 st->st_nlisten ? "ds.mds" : "ds.listen");
 		return -EINVAL;
 	}
 	for (int i = 0; i < st->st_nlisten && !st->st_nadvertise; i++) {
@@ -660,8 +613,6 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 		snprintf(err, errlen, "ds.labels: %s", why);
 		return -EINVAL;
 	}
-	ds.d_mds = mds[0].a_ss;
-	ds.d_mdslen = mds[0].a_len;
 	ds.d_limit.rm_max = (uint32_t)conf_int(c, "ds.connections");
 	ds.d_limit.rm_max_addr = (uint32_t)conf_int(c, "ds.connections_of_address");
 	rpc_limit_init(&ds.d_limit);
@@ -756,7 +707,6 @@ static int store_start(const struct conf *c, char *err, size_t errlen)
 		return e;
 	ds_store_volume_metrics(ds.d_store);
 	id = ds_store_identity(ds.d_store);
-	atomic_store(&ds.d_fs, id.id_fs);
 	e = ds_keys_start(&ds.d_keys, ds.d_store, err, errlen);
 	if (e)
 		return e;

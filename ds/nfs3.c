@@ -89,9 +89,9 @@ uint64_t ds_nfs3_busy_us(void)
 	       metric_sum_us(m_seconds[NFS3_WRITE]) + metric_sum_us(m_seconds[NFS3_COMMIT]);
 }
 
-bool ds_lease_live(const struct ds *d)
+bool ds_lease_live(const struct ds *d, const struct ds_fs *f)
 {
-	return clock_boot_ns() < atomic_load(&d->d_lease_end_ns);
+	return clock_boot_ns() < atomic_load(&d->d_lease[ds_fs_place(f)].le_end_ns);
 }
 
 enum nfsstat3 ds_nfs3_errno(int err)
@@ -120,17 +120,21 @@ enum nfsstat3 ds_nfs3_errno(int err)
 enum nfsstat3 ds_fh_check(struct ds *d, const uint8_t *fh, uint32_t len, unsigned rights,
 			  struct cap *cap)
 {
+	struct ds_fs *f;
+
 	if (len != CAP_LEN || !ds_cap_open(d, fh, cap)) {
 		metric_add(m_bad_handle, 1);
 		return NFS3ERR_BADHANDLE;
 	}
-	if (!ds_lease_live(d) || ds_store_barred(d->d_store, cap->cp_client)) {
-		metric_add(m_fenced, 1);
-		return NFS3ERR_ACCES;
-	}
-	if (cap->cp_obj.co_fs != atomic_load(&d->d_fs)) {
+	/* A store that has not joined an MDS yet has no lease of it either. */
+	f = ds_store_fs(d->d_store, cap->cp_obj.co_fs);
+	if (!f) {
 		metric_add(m_bad_handle, 1);
 		return NFS3ERR_BADHANDLE;
+	}
+	if (!ds_lease_live(d, f) || ds_store_barred(f, cap->cp_client)) {
+		metric_add(m_fenced, 1);
+		return NFS3ERR_ACCES;
 	}
 	return (cap->cp_rights & rights) == rights ? NFS3_OK : NFS3ERR_ACCES;
 }
@@ -139,6 +143,7 @@ enum nfsstat3 ds_fh_check(struct ds *d, const uint8_t *fh, uint32_t len, unsigne
  * units. */
 enum nfsstat3 ds_fh_range(struct ds *d, const struct cap *cap, uint64_t off, uint32_t count)
 {
+	struct ds_fs *f = ds_store_fs(d->d_store, cap->cp_obj.co_fs);
 	uint64_t since;
 
 	if (!cap->cp_client || !(cap->cp_rights & CAP_STRIPED))
@@ -149,7 +154,8 @@ enum nfsstat3 ds_fh_range(struct ds *d, const struct cap *cap, uint64_t off, uin
 		metric_add(m_misplaced, 1);
 		return NFS3ERR_INVAL;
 	}
-	since = atomic_load_explicit(&d->d_striped2_ns, memory_order_relaxed);
+	since = atomic_load_explicit(&d->d_lease[ds_fs_place(f)].le_striped2_ns,
+				     memory_order_relaxed);
 	if (!since || clock_boot_ns() < since)
 		return NFS3_OK;
 	metric_add(m_fenced, 1);
@@ -209,7 +215,7 @@ enum nfsstat3 ds_op_object(struct ds_op *op, bool create)
 }
 
 /* Clients of a Flex Files data server ignore these attributes; only their encoding matters. */
-void ds_fattr(struct ds *d, const struct cap *cap, const struct ds_obj *o, struct nfs3_fattr *a)
+void ds_fattr(const struct cap *cap, const struct ds_obj *o, struct nfs3_fattr *a)
 {
 	struct stat st = {0};
 
@@ -221,7 +227,7 @@ void ds_fattr(struct ds *d, const struct cap *cap, const struct ds_obj *o, struc
 		.fa_nlink = 1,
 		.fa_size = (uint64_t)st.st_size,
 		.fa_used = (uint64_t)st.st_blocks * 512,
-		.fa_fsid = atomic_load(&d->d_fs),
+		.fa_fsid = cap->cp_obj.co_fs,
 		.fa_fileid = cap->cp_obj.co_ino,
 		.fa_atime = st.st_atim,
 		.fa_mtime = st.st_mtim,
@@ -339,7 +345,7 @@ static void nfs3_getattr(struct ds_op *op)
 		st = ds_op_object(op, false);
 	xdr_put_u32(x, st);
 	if (st == NFS3_OK) {
-		ds_fattr(op->op_ds, &op->op_cap, op->op_obj, &a);
+		ds_fattr(&op->op_cap, op->op_obj, &a);
 		nfs3_put_fattr(x, &a);
 	}
 	ds_op_reply(op);

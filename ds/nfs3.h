@@ -47,7 +47,7 @@ enum nfsstat3 ds_fh_check(struct ds *d, const uint8_t *fh, uint32_t len, unsigne
 enum nfsstat3 ds_fh_object(struct ds *d, const struct cap *cap, bool create, struct ds_hold **out);
 /* As ds_fh_object, for op_cap, into op_hold and op_obj. */
 enum nfsstat3 ds_op_object(struct ds_op *op, bool create);
-void ds_fattr(struct ds *d, const struct cap *cap, const struct ds_obj *o, struct nfs3_fattr *a);
+void ds_fattr(const struct cap *cap, const struct ds_obj *o, struct nfs3_fattr *a);
 
 struct ds_op *ds_op_new(struct ds *d, struct rpc_call *call);
 /* Frees the op and sends its reply as it stands. */

@@ -60,7 +60,7 @@ static void nfs3_io_read_reply(struct ds_op *op, enum nfsstat3 st, enum read_end
 		ds_op_reply(op);
 		return;
 	}
-	ds_fattr(op->op_ds, &op->op_cap, op->op_obj, &a);
+	ds_fattr(&op->op_cap, op->op_obj, &a);
 	nfs3_put_post_op(x, &a);
 	xdr_put_u32(x, (uint32_t)op->op_got);
 	xdr_put_bool(x, end == READ_TO_SIZE
@@ -113,6 +113,7 @@ static void nfs3_io_read_got(struct ds_op *op, int res)
 	} else if (op->op_cap.cp_rights & CAP_STRIPED) {
 		op->op_eof.eo_done = read_eof_known;
 		op->op_eof.eo_ino = op->op_cap.cp_obj.co_ino;
+		op->op_eof.eo_fs = op->op_cap.cp_obj.co_fs;
 		op->op_eof.eo_incarnation = op->op_cap.cp_obj.co_incarnation;
 		ds_eof_ask(op->op_ds, &op->op_eof);
 	} else {
@@ -366,7 +367,7 @@ static bool guard_holds(const struct ds_op *op, const struct timespec *ctime)
 {
 	struct nfs3_fattr a;
 
-	ds_fattr(op->op_ds, &op->op_cap, op->op_obj, &a);
+	ds_fattr(&op->op_cap, op->op_obj, &a);
 	return (uint32_t)a.fa_ctime.tv_sec == (uint32_t)ctime->tv_sec &&
 	       a.fa_ctime.tv_nsec == ctime->tv_nsec;
 }

@@ -19,6 +19,7 @@
 #include "mds/nfs4/credentials.h"
 #include "mds/nfs4/op_attr.h"
 #include "mds/nfs4/op_state.h"
+#include "mds/identity.h"
 #include "mds/mds_gauges.h"
 #include "mds/mds_live.h"
 #include "mds/mds_store.h"
@@ -71,8 +72,8 @@ static struct loop *loops[64];
 static unsigned nloops;
 /* this process makes a restored store consistent, and serves no client */
 static bool restoring;
-static struct live *live;    /* the keys that change while this process runs */
-static atomic_bool restored; /* every data server has reported what it saw */
+static struct live *live;	    /* the keys that change while this process runs */
+static atomic_bool restored;	    /* every data server has reported what it saw */
 
 static void usage(bool asked)
 {
@@ -762,9 +763,7 @@ static void main_serve(const struct conf *conf)
 	struct http_opts web;
 	char err[512];
 
-	snprintf(mds.m_scope, sizeof(mds.m_scope), "weft-%02x%02x%02x%02x%02x%02x%02x%02x",
-		 su->su_uuid[0], su->su_uuid[1], su->su_uuid[2], su->su_uuid[3], su->su_uuid[4],
-		 su->su_uuid[5], su->su_uuid[6], su->su_uuid[7]);
+	mds_identity_names(&mds);
 	programs[0] = (struct rpc_program){NFS4_PROGRAM, 4, 4, 2, op_dispatch, &mds};
 	programs[1] = *ds_reg_program(mds.m_dsc);
 	tick.t_fire = on_tick;
@@ -838,9 +837,10 @@ static int check_keytab(const char *path, char *err, size_t errlen)
  * are. */
 static unsigned check_files(const struct conf *conf)
 {
-	char err[9][512];
+	struct ns_identity identity;
+	char err[10][512];
 	size_t n = sizeof(err[0]);
-	const int bad[9] = {
+	const int bad[10] = {
 		check_folder("mds.store", conf_str(conf, "mds.store"), err[0], n),
 		check_cluster_key("mds.cluster_key", conf_str(conf, "mds.cluster_key"), cluster_key,
 				  err[1], n),
@@ -852,10 +852,11 @@ static unsigned check_files(const struct conf *conf)
 			    err[6], n),
 		scrape_check("mds.metrics", conf_str(conf, "mds.metrics"), err[7], n),
 		admin_console_check(conf_str(conf, "mds.console"), err[8], n),
+		mds_identity_conf(conf, &identity, err[9], n),
 	};
 	unsigned found = 0;
 
-	for (unsigned i = 0; i < 9; i++) {
+	for (unsigned i = 0; i < 10; i++) {
 		if (!bad[i])
 			continue;
 		log_error("%s", err[i]);

@@ -105,7 +105,8 @@ struct mds {
 	const char *m_striping;		  /* mds.striping_clients */
 	enum op_deleg_mode m_delegations; /* the strongest type that is granted */
 	bool m_deleg_times;		  /* delegation holders may keep the times (RFC 9754) */
-	char m_scope[64];
+	/* of EXCHANGE_ID: the server scope, and so_major_id (identity.c) */
+	char m_scope[64], m_owner[64];
 	/* Stands for the client of a session of an earlier boot (replay.c). It has no state. */
 	struct st_client m_gone;
 	bool m_once_swept;

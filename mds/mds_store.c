@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/conf.h"
 #include "base/log.h"
+#include "mds/identity.h"
 #include "mds/layout/lo.h"
 #include "mds/namespace/ns_sum.h"
 #include <errno.h>
@@ -45,12 +46,16 @@ int mds_store_open(struct mds *m, const struct conf *conf, bool restoring, char 
 			       /* What backups had before is another line of time. */
 			       .ko_archive_new = restoring};
 	const char *store = conf_str(conf, "mds.store"), *hint;
+	struct ns_identity id;
 	char path[4096];
 	size_t len;
 	int rc;
 
 	if (!opts.ko_archive)
 		opts.ko_archive = -1;
+	rc = mds_identity_conf(conf, &id, err, errlen);
+	if (rc)
+		return rc;
 	mark_path(conf, path);
 	if (!restoring && !access(path, F_OK)) {
 		snprintf(err, errlen,
@@ -68,5 +73,5 @@ int mds_store_open(struct mds *m, const struct conf *conf, bool restoring, char 
 	}
 	ns_sum_set_copies(lo_map_copies);
 	ns_sum_set_say(on_counting);
-	return ns_open(&m->m_ns, m->m_kv, err, errlen);
+	return ns_open_as(&m->m_ns, m->m_kv, &id, err, errlen);
 }

@@ -67,6 +67,7 @@ struct ctl_chan {
 	unsigned ch_refs;
 	bool ch_keyed;
 	uint32_t ch_asked, ch_protocol; /* asked for in HELLO; spoken by both sides */
+	uint32_t ch_fs;			/* ctl_chan_fs */
 	uint32_t ch_own;		/* CTL_HELLO_OWN and the key's number, or 0 */
 	uint8_t ch_uuid[CTL_UUID_LEN];
 	struct chan_key ch_tx, ch_rx;
@@ -440,6 +441,13 @@ static int hello_res_get(struct ctl_chan *ch, struct xdr_in *res, const uint8_t 
 	if (ch->ch_own && !(protocol & CTL_HELLO_OWN))
 		return -EKEYREJECTED;
 	protocol &= ~(ch->ch_own & CTL_HELLO_OWN);
+	ch->ch_fs = 1;
+	if (protocol % CTL_HELLO_FS >= CTL_PROTOCOL_FS) {
+		ch->ch_fs = protocol / CTL_HELLO_FS;
+		protocol %= CTL_HELLO_FS;
+		if (ch->ch_fs > UINT16_MAX)
+			return -EPROTO;
+	}
 	if (protocol < CTL_PROTOCOL_MIN || protocol > asked) {
 		log_error("control: the MDS speaks protocol %u, this data server %u to %u",
 			  protocol, CTL_PROTOCOL_MIN, asked);
@@ -517,10 +525,10 @@ static bool find_cluster(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t
 	return true;
 }
 
-int ctl_chan_accept(struct ctl_chan **out, struct rpc_call *hello, const uint8_t cluster_key[32],
-		    ctl_serve_fn serve, void *arg)
+int ctl_chan_accept(struct ctl_chan **out, struct rpc_call *hello, uint16_t fs,
+		    const uint8_t cluster_key[32], ctl_serve_fn serve, void *arg)
 {
-	return ctl_chan_accept_by(out, hello, find_cluster, (void *)cluster_key, serve, arg);
+	return ctl_chan_accept_by(out, hello, fs, find_cluster, (void *)cluster_key, serve, arg);
 }
 
 /* Returns the part of HELLO's number that names a key of the data server's own, or 0 if there is
@@ -530,7 +538,7 @@ static uint32_t hello_own(uint32_t asked)
 	return asked >> 24 == 1 ? asked & ~(CTL_HELLO_NUMBER - 1u) : 0;
 }
 
-int ctl_chan_accept_by(struct ctl_chan **out, struct rpc_call *hello, ctl_key_fn find,
+int ctl_chan_accept_by(struct ctl_chan **out, struct rpc_call *hello, uint16_t fs, ctl_key_fn find,
 		       void *find_arg, ctl_serve_fn serve, void *arg)
 {
 	uint32_t asked = xdr_get_u32(&hello->c_args), own = hello_own(asked);
@@ -557,13 +565,16 @@ int ctl_chan_accept_by(struct ctl_chan **out, struct rpc_call *hello, ctl_key_fn
 		ch->ch_asked = asked;
 		ch->ch_protocol = protocol;
 		ch->ch_own = own;
+		ch->ch_fs = fs;
 		chan_derive(ch, false, key, ds_nonce, nonce);
 		*out = ch;
 	}
 	sodium_memzero(key, sizeof(key));
 	/* Without a channel the answer is our highest protocol and a nonce of zeros: a data server
 	 * that shares no protocol with us learns no more. */
-	xdr_put_u32(&hello->c_reply, (ch ? protocol : CTL_PROTOCOL) | (own & CTL_HELLO_OWN));
+	xdr_put_u32(&hello->c_reply,
+		    (ch ? protocol : CTL_PROTOCOL) | (own & CTL_HELLO_OWN) |
+			    (ch && protocol >= CTL_PROTOCOL_FS ? fs * CTL_HELLO_FS : 0));
 	xdr_put_fixed(&hello->c_reply, nonce, CTL_NONCE_LEN);
 	rpc_reply(hello);
 	return ch ? 0 : known ? -EPROTONOSUPPORT : -EKEYREJECTED;
@@ -585,6 +596,11 @@ bool ctl_chan_own(const struct ctl_chan *ch, uint8_t *number)
 uint32_t ctl_chan_protocol(const struct ctl_chan *ch)
 {
 	return ch->ch_protocol;
+}
+
+uint32_t ctl_chan_fs(const struct ctl_chan *ch)
+{
+	return ch->ch_fs;
 }
 
 struct rpc_conn *ctl_chan_conn(const struct ctl_chan *ch)

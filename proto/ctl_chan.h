@@ -42,16 +42,16 @@ int ctl_chan_connect_own(struct ctl_chan **out, struct rpc_conn *conn,
 			 const uint8_t control_key[32], uint8_t number, const uint8_t ds_uuid[16],
 			 ctl_serve_fn serve, void *arg,
 			 void (*ready)(struct ctl_chan *, int err, void *arg));
-/* Server side (MDS): called for CTL_PROC_HELLO; answers it. The uuid is only claimed until the
- * first sealed message proves it. */
-int ctl_chan_accept(struct ctl_chan **out, struct rpc_call *hello, const uint8_t cluster_key[32],
-		    ctl_serve_fn serve, void *arg);
+/* Server side (MDS): called for CTL_PROC_HELLO; answers it, with the number of the file system that
+ * the MDS serves. The uuid is only claimed until the first sealed message proves it. */
+int ctl_chan_accept(struct ctl_chan **out, struct rpc_call *hello, uint16_t fs,
+		    const uint8_t cluster_key[32], ctl_serve_fn serve, void *arg);
 /* As ctl_chan_accept, but find looks the key up. own: the server says that it has a key of its own,
  * of that number. find returns false when there is no key: then there is no channel
  * (-EKEYREJECTED). */
 typedef bool (*ctl_key_fn)(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number,
 			   uint8_t key[32]);
-int ctl_chan_accept_by(struct ctl_chan **out, struct rpc_call *hello, ctl_key_fn find,
+int ctl_chan_accept_by(struct ctl_chan **out, struct rpc_call *hello, uint16_t fs, ctl_key_fn find,
 		       void *find_arg, ctl_serve_fn serve, void *arg);
 /* True when the peer used a key of its own; *number is the key's number. */
 bool ctl_chan_own(const struct ctl_chan *ch, uint8_t *number);
@@ -63,6 +63,8 @@ int ctl_chan_call(struct ctl_chan *ch, const ctl_request *req, uint32_t timeout_
 		  void (*done)(void *arg, int err, const ctl_response *res), void *arg);
 /* The protocol of both sides, CTL_PROTOCOL_MIN to CTL_PROTOCOL; fixed once ready or accepted. */
 uint32_t ctl_chan_protocol(const struct ctl_chan *ch);
+/* The file system of the MDS, as HELLO says it: not proven. An MDS from before protocol 6: 1. */
+uint32_t ctl_chan_fs(const struct ctl_chan *ch);
 const uint8_t *ctl_chan_uuid(const struct ctl_chan *ch);
 struct rpc_conn *ctl_chan_conn(const struct ctl_chan *ch);
 /* When the connection is gone (rs_closed): fails the outstanding requests and frees the channel. */

@@ -47,7 +47,7 @@ struct ds_bars {
 	_Atomic(struct bar_branch *) ba_branch[BRANCHES];
 };
 
-int ds_bars_open(struct ds_store *s)
+int ds_bars_open(struct ds_fs *f)
 {
 	struct ds_bars *b = calloc(1, sizeof(*b));
 
@@ -59,7 +59,7 @@ int ds_bars_open(struct ds_store *s)
 	for (unsigned l = 0; l < LEAVES; l++)
 		atomic_store(&b->ba_full_branch.bb_leaf[l], &b->ba_full_leaf);
 	atomic_store(&b->ba_bytes, sizeof(*b));
-	s->s_bars = b;
+	f->fs_bars = b;
 	return 0;
 }
 
@@ -99,9 +99,9 @@ static void free_all(struct bar_leaf *leaves, struct bar_branch *branches)
 	}
 }
 
-void ds_bars_close(struct ds_store *s)
+void ds_bars_close(struct ds_fs *f)
 {
-	struct ds_bars *b = s->s_bars;
+	struct ds_bars *b = f->fs_bars;
 
 	if (!b)
 		return;
@@ -110,7 +110,7 @@ void ds_bars_close(struct ds_store *s)
 	free_all(b->ba_old_leaves, b->ba_old_branches);
 	pthread_mutex_destroy(&b->ba_lock);
 	free(b);
-	s->s_bars = NULL;
+	f->fs_bars = NULL;
 }
 
 /* ---- lookup ---- */
@@ -125,20 +125,20 @@ static bool barred(struct ds_bars *b, uint32_t client)
 
 /* Runs for each READ and WRITE. A write first counts itself and then looks here; an order that bars
  * first sets the bit and then waits for counted writes. So one of them always sees the other. */
-bool ds_store_barred(struct ds_store *s, uint32_t client)
+bool ds_store_barred(struct ds_fs *f, uint32_t client)
 {
 	bool found;
 
 	urcu_memb_read_lock();
-	found = barred(s->s_bars, client);
+	found = barred(f->fs_bars, client);
 	urcu_memb_read_unlock();
 	return found;
 }
 
-size_t ds_store_bars(struct ds_store *s, size_t *bytes)
+size_t ds_store_bars(struct ds_fs *f, size_t *bytes)
 {
-	*bytes = atomic_load(&s->s_bars->ba_bytes);
-	return atomic_load(&s->s_bars->ba_runs);
+	*bytes = atomic_load(&f->fs_bars->ba_bytes);
+	return atomic_load(&f->fs_bars->ba_runs);
 }
 
 /* The range that a walk is in. */
@@ -199,21 +199,20 @@ static void walk(struct ds_bars *b, void (*run)(void *arg, uint32_t first, uint3
 	walk_at(&w, (uint64_t)UINT32_MAX + 1, false);
 }
 
-size_t ds_bars_lock(struct ds_store *s)
+size_t ds_bars_lock(struct ds_fs *f)
 {
-	pthread_mutex_lock(&s->s_bars->ba_lock);
-	return atomic_load(&s->s_bars->ba_runs);
+	pthread_mutex_lock(&f->fs_bars->ba_lock);
+	return atomic_load(&f->fs_bars->ba_runs);
 }
 
-void ds_bars_each(struct ds_store *s, void (*run)(void *arg, uint32_t first, uint32_t last),
-		  void *arg)
+void ds_bars_each(struct ds_fs *f, void (*run)(void *arg, uint32_t first, uint32_t last), void *arg)
 {
-	walk(s->s_bars, run, arg);
+	walk(f->fs_bars, run, arg);
 }
 
-void ds_bars_unlock(struct ds_store *s)
+void ds_bars_unlock(struct ds_fs *f)
 {
-	pthread_mutex_unlock(&s->s_bars->ba_lock);
+	pthread_mutex_unlock(&f->fs_bars->ba_lock);
 }
 
 /* ---- barring ---- */
@@ -243,9 +242,9 @@ static struct bar_leaf *leaf_get(struct ds_bars *b, uint32_t client)
 	return l;
 }
 
-int ds_bar(struct ds_store *s, uint32_t client)
+int ds_bar(struct ds_fs *f, uint32_t client)
 {
-	struct ds_bars *b = s->s_bars;
+	struct ds_bars *b = f->fs_bars;
 	struct bar_leaf *l;
 	int err = 0;
 
@@ -362,21 +361,21 @@ static void settle(struct ds_bars *b)
 
 /* The journal's ranges come one after another: the caller calls ds_bars_settle once, after the
  * last. */
-int ds_bar_run(struct ds_store *s, uint32_t first, uint32_t last)
+int ds_bar_run(struct ds_fs *f, uint32_t first, uint32_t last)
 {
 	bool changed = false;
 	int err;
 
-	pthread_mutex_lock(&s->s_bars->ba_lock);
-	err = run_set(s->s_bars, first, last, &changed);
-	pthread_mutex_unlock(&s->s_bars->ba_lock);
+	pthread_mutex_lock(&f->fs_bars->ba_lock);
+	err = run_set(f->fs_bars, first, last, &changed);
+	pthread_mutex_unlock(&f->fs_bars->ba_lock);
 	return err;
 }
 
-void ds_bars_settle(struct ds_store *s)
+void ds_bars_settle(struct ds_fs *f)
 {
-	pthread_mutex_lock(&s->s_bars->ba_lock);
-	settle(s->s_bars);
+	pthread_mutex_lock(&f->fs_bars->ba_lock);
+	settle(f->fs_bars);
 }
 
 /* ---- the MDS reports which clients live ---- */
@@ -411,6 +410,7 @@ static int dead_set(struct ds_bars *b, const ctl_dead_args *a, bool *changed)
 }
 
 struct records {
+	const struct ds_fs *re_fs;
 	struct ds_rec *re_rec;
 	unsigned re_n;
 	const ctl_dead_args *re_span;
@@ -421,41 +421,41 @@ static void bars_record_run(void *arg, uint32_t first, uint32_t last)
 	struct records *re = arg;
 
 	if (last >= re->re_span->first && first <= re->re_span->last)
-		re->re_rec[re->re_n++] = ds_rec_run(first, last);
+		re->re_rec[re->re_n++] = ds_rec_run(re->re_fs, first, last);
 }
 
 /* Writes the ranges that the span has now to the journal. */
-static int dead_store(struct ds_store *s, const ctl_dead_args *a)
+static int dead_store(struct ds_fs *f, const ctl_dead_args *a)
 {
-	struct records re = {.re_span = a};
-	size_t n = ds_bars_lock(s);
+	struct records re = {.re_fs = f, .re_span = a};
+	size_t n = ds_bars_lock(f);
 	int err;
 
 	re.re_rec = calloc(n ? n : 1, sizeof(*re.re_rec));
 	if (re.re_rec)
-		ds_bars_each(s, bars_record_run, &re);
-	ds_bars_unlock(s);
-	err = re.re_rec ? ds_journal_append(s, re.re_rec, re.re_n) : -ENOMEM;
+		ds_bars_each(f, bars_record_run, &re);
+	ds_bars_unlock(f);
+	err = re.re_rec ? ds_journal_append(f, re.re_rec, re.re_n) : -ENOMEM;
 	free(re.re_rec);
 	return err;
 }
 
-ctl_status ds_store_dead(struct ds_store *s, const ctl_dead_args *a, unsigned *runs)
+ctl_status ds_store_dead(struct ds_fs *f, const ctl_dead_args *a, unsigned *runs)
 {
 	bool changed = false;
 	int err;
 
-	if (!ds_store_instance_ok(s, a->instance_epoch))
+	if (!ds_store_instance_ok(f, a->instance_epoch))
 		return CTL_STALE_INSTANCE;
 	if (!dead_ok(a))
 		return CTL_INVAL;
-	pthread_mutex_lock(&s->s_bars->ba_lock);
-	err = dead_set(s->s_bars, a, &changed);
-	settle(s->s_bars);
+	pthread_mutex_lock(&f->fs_bars->ba_lock);
+	err = dead_set(f->fs_bars, a, &changed);
+	settle(f->fs_bars);
 	/* Also if nothing changed: bars make the journal's segment longer without starting a new
 	 * one; an append may start one. */
 	if (!err)
-		err = changed ? dead_store(s, a) : ds_journal_append(s, NULL, 0);
-	*runs = (unsigned)atomic_load(&s->s_bars->ba_runs);
+		err = changed ? dead_store(f, a) : ds_journal_append(f, NULL, 0);
+	*runs = (unsigned)atomic_load(&f->fs_bars->ba_runs);
 	return ds_ctl_status(err);
 }

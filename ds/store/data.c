@@ -405,15 +405,16 @@ static ctl_status change_bracketed(struct ds_store *s, const ctl_change_args *a,
 				    : ds_ctl_status(err);
 }
 
-ctl_status ds_store_change(struct ds_store *s, const ctl_change_args *a, ctl_change_res *res)
+ctl_status ds_store_change(struct ds_fs *f, const ctl_change_args *a, ctl_change_res *res)
 {
+	struct ds_store *s = f->fs_store;
 	struct cap_object key, from;
 	struct ds_obj *source = NULL;
 	ctl_status st;
 	unsigned token;
 	int err = 0;
 
-	if (!ds_store_instance_ok(s, a->instance_epoch))
+	if (!ds_store_instance_ok(f, a->instance_epoch))
 		return CTL_STALE_INSTANCE;
 	if (!ds_key_of(&a->object, &key) || !spans_ok(a) ||
 	    (a->type == CTL_CHANGE_COPY && !ds_key_of(&a->source, &from)))

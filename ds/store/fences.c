@@ -186,8 +186,8 @@ static int fences_finish(struct ds_store *s, const ctl_order *o, struct fence_it
 /* ---- a batch ---- */
 
 /* Puts all orders into force in memory. -ENOMEM: one of them may not be in force. */
-static int fences_begin(struct ds_store *s, const ctl_order *orders, struct fence_item *it,
-			unsigned n, ctl_status *res)
+static int fences_begin(struct ds_fs *f, const ctl_order *orders, struct fence_item *it, unsigned n,
+			ctl_status *res)
 {
 	int rc = 0;
 
@@ -196,13 +196,13 @@ static int fences_begin(struct ds_store *s, const ctl_order *orders, struct fenc
 
 		res[i] = CTL_OK;
 		if (orders[i].type == CTL_BAR_CLIENT)
-			err = orders[i].client ? ds_bar(s, orders[i].client)
+			err = orders[i].client ? ds_bar(f, orders[i].client)
 					       : -EINVAL; /* 0 is the MDS itself */
 		else if (orders[i].type != CTL_FENCE ||
 			 !ds_key_of(&orders[i].object, &it[i].fi_key))
 			err = -EINVAL;
 		else
-			err = announce(s, &orders[i], &it[i]);
+			err = announce(f->fs_store, &orders[i], &it[i]);
 		it[i].fi_skip = err;
 		if (err && err != -ESTALE)
 			res[i] = ds_ctl_status(err);
@@ -220,7 +220,7 @@ static void batch_free(struct fence_item *it, unsigned n)
 	free(it);
 }
 
-static int journal_bars(struct ds_store *s, const ctl_order *orders, const struct fence_item *it,
+static int journal_bars(struct ds_fs *f, const ctl_order *orders, const struct fence_item *it,
 			unsigned n)
 {
 	struct ds_rec recs[CTL_BATCH_MAX];
@@ -228,39 +228,38 @@ static int journal_bars(struct ds_store *s, const ctl_order *orders, const struc
 
 	for (unsigned i = 0; i < n; i++)
 		if (orders[i].type == CTL_BAR_CLIENT && !it[i].fi_skip)
-			recs[k++] = (struct ds_rec){.dsr_type = DS_REC_BAR,
-						    .dsr_client = orders[i].client,
-						    .dsr_a = orders[i].number};
-	return k ? ds_journal_add(s, recs, k) : 0;
+			recs[k++] = ds_rec_bar(f, orders[i].client, orders[i].number);
+	return k ? ds_journal_add(f, recs, k) : 0;
 }
 
-ctl_status ds_store_fences(struct ds_store *s, uint64_t instance, const ctl_order *orders,
-			   unsigned n, ctl_status *results)
+ctl_status ds_store_fences(struct ds_fs *f, uint64_t instance, const ctl_order *orders, unsigned n,
+			   ctl_status *results)
 {
 	struct fence_item *it;
 	ctl_status st =
-		ds_batch_begin(s, instance, orders, n, sizeof(*it), ds_journal_add, (void **)&it);
+		ds_batch_begin(f, instance, orders, n, sizeof(*it), ds_journal_add, (void **)&it);
 	int err;
 
 	if (st != CTL_OK)
 		return st;
-	if (ds_tombs_outlived(s, orders, n, true)) {
+	if (ds_tombs_outlived(f, orders, n, true)) {
 		free(it);
 		return CTL_IO; /* the MDS tries again */
 	}
 	/* An answer to one order of a batch means that the order is in force, whatever its status.
 	 * So answer none of them here. */
-	if (fences_begin(s, orders, it, n, results)) {
+	if (fences_begin(f, orders, it, n, results)) {
 		batch_free(it, n);
 		return CTL_IO; /* the MDS tries again */
 	}
 	/* Wait for the changes that were checked before the fence. */
-	ds_write_drain(s);
-	err = journal_bars(s, orders, it, n);
+	ds_write_drain(f->fs_store);
+	err = journal_bars(f, orders, it, n);
 	for (unsigned i = 0; i < n; i++)
 		if (!it[i].fi_skip)
 			results[i] = ds_ctl_status(
-				it[i].fi_obj ? fences_finish(s, &orders[i], &it[i]) : err);
+				it[i].fi_obj ? fences_finish(f->fs_store, &orders[i], &it[i])
+					     : err);
 	batch_free(it, n);
 	return CTL_OK;
 }

@@ -183,25 +183,43 @@ struct ds_rec ds_rec_object(enum ds_rec_type type, const struct cap_object *o, u
 	};
 }
 
-struct ds_rec ds_rec_run(uint32_t first, uint32_t last)
+/* The home's records name no file system: that is what programs from before there were several
+ * wrote. */
+static uint16_t rec_fs(const struct ds_fs *f)
 {
-	return (struct ds_rec){.dsr_type = first == last ? DS_REC_BAR : DS_REC_RUN,
-			       .dsr_client = first,
-			       .dsr_a = first == last ? 0 : last};
+	return f->fs_place ? (uint16_t)ds_fs_number(f) : 0;
+}
+
+struct ds_rec ds_rec_bar(const struct ds_fs *f, uint32_t client, uint64_t order)
+{
+	return (struct ds_rec){
+		.dsr_type = DS_REC_BAR, .dsr_fs = rec_fs(f), .dsr_client = client, .dsr_a = order};
+}
+
+struct ds_rec ds_rec_run(const struct ds_fs *f, uint32_t first, uint32_t last)
+{
+	if (first == last)
+		return ds_rec_bar(f, first, 0);
+	return (struct ds_rec){
+		.dsr_type = DS_REC_RUN, .dsr_fs = rec_fs(f), .dsr_client = first, .dsr_a = last};
 }
 
 /* The boot identity (dsr_ino) belongs to the instance in dsr_a. */
-static struct ds_rec rec_state(struct ds_store *s)
+static struct ds_rec rec_state(struct ds_fs *f)
 {
-	struct ds_rec r = {.dsr_type = DS_REC_STATE, .dsr_client = s->s_boot};
+	uint16_t fs = rec_fs(f);
+	struct ds_rec r = {.dsr_type = fs ? DS_REC_STATE_OF : DS_REC_STATE,
+			   .dsr_stripe = (uint8_t)(fs >> 8),
+			   .dsr_mirror = (uint8_t)fs,
+			   .dsr_client = f->fs_store->s_boot};
 
-	pthread_mutex_lock(&s->s_state_lock);
-	r.dsr_fs = (uint16_t)(s->s_joins >> 16);
-	r.dsr_incarnation = (uint16_t)s->s_joins;
-	r.dsr_ino = atomic_load(&s->s_boot_id);
-	r.dsr_a = atomic_load(&s->s_instance);
-	r.dsr_b = atomic_load(&s->s_order_high);
-	pthread_mutex_unlock(&s->s_state_lock);
+	pthread_mutex_lock(&f->fs_state_lock);
+	r.dsr_fs = (uint16_t)(f->fs_joins >> 16);
+	r.dsr_incarnation = (uint16_t)f->fs_joins;
+	r.dsr_ino = atomic_load(&f->fs_boot_id);
+	r.dsr_a = atomic_load(&f->fs_instance);
+	r.dsr_b = atomic_load(&f->fs_order_high);
+	pthread_mutex_unlock(&f->fs_state_lock);
 	return r;
 }
 
@@ -211,15 +229,15 @@ static uint32_t joins_of(const struct ds_rec *state)
 }
 
 /* With j_append_lock held. Records that this state (not sealed) is durable. */
-static void durable(struct ds_store *s, const struct ds_rec *state)
+static void durable(struct ds_fs *f, const struct ds_rec *state)
 {
-	if (state->dsr_b > atomic_load(&s->s_order_durable))
-		atomic_store(&s->s_order_durable, state->dsr_b);
-	pthread_mutex_lock(&s->s_state_lock);
-	s->s_kept_instance = state->dsr_a;
-	s->s_kept_joins = joins_of(state);
-	s->s_join_unkept = false;
-	pthread_mutex_unlock(&s->s_state_lock);
+	if (state->dsr_b > atomic_load(&f->fs_order_durable))
+		atomic_store(&f->fs_order_durable, state->dsr_b);
+	pthread_mutex_lock(&f->fs_state_lock);
+	f->fs_kept_instance = state->dsr_a;
+	f->fs_kept_joins = joins_of(state);
+	f->fs_join_unkept = false;
+	pthread_mutex_unlock(&f->fs_state_lock);
 }
 
 /* ---- segments ---- */
@@ -246,38 +264,57 @@ static int journal_write_all(int fd, const void *data, size_t n)
 	return 0;
 }
 
+struct runs_put {
+	const struct ds_fs *rp_fs;
+	struct ds_rec *rp_at;
+};
+
 static void journal_run_put(void *arg, uint32_t first, uint32_t last)
 {
-	struct ds_rec **at = arg;
+	struct runs_put *rp = arg;
 
-	*(*at)++ = ds_rec_run(first, last);
+	*rp->rp_at++ = ds_rec_run(rp->rp_fs, first, last);
 }
 
-/* All records that count now, sealed; malloc'd. *state: the STATE record among them, not sealed. */
-static struct ds_rec *snapshot(struct ds_store *s, size_t *n, struct ds_rec *state)
+/* A new segment as it is made: all records that count now, sealed. */
+struct snapshot {
+	struct ds_rec *sn_rec; /* malloc'd */
+	size_t sn_n;
+	unsigned sn_nfs;
+	struct ds_rec sn_state[DS_FS_MAX]; /* the first sn_nfs records, not sealed */
+};
+
+static int snapshot_take(struct ds_store *s, struct snapshot *sn)
 {
 	struct ds_journal *j = &s->s_journal;
-	struct ds_rec *r, *bars;
-	size_t nbar, at = 0;
+	size_t nbar = 0;
 
-	nbar = ds_bars_lock(s);
+	sn->sn_n = 0;
+	sn->sn_nfs = atomic_load(&s->s_nfs);
+	for (unsigned i = 0; i < sn->sn_nfs; i++)
+		nbar += ds_bars_lock(s->s_fs[i]);
 	pthread_mutex_lock(&j->j_lock);
-	r = calloc(1 + nbar + atomic_load(&j->j_ntombs), sizeof(*r));
-	if (r) {
-		r[at++] = *state = rec_state(s);
-		bars = r + at;
-		ds_bars_each(s, journal_run_put, &bars);
-		at = (size_t)(bars - r);
+	sn->sn_rec = calloc(sn->sn_nfs + nbar + atomic_load(&j->j_ntombs), sizeof(*sn->sn_rec));
+	if (sn->sn_rec) {
+		struct runs_put rp = {.rp_at = sn->sn_rec};
+
+		for (unsigned i = 0; i < sn->sn_nfs; i++)
+			*rp.rp_at++ = sn->sn_state[i] = rec_state(s->s_fs[i]);
+		for (unsigned i = 0; i < sn->sn_nfs; i++) {
+			rp.rp_fs = s->s_fs[i];
+			ds_bars_each(s->s_fs[i], journal_run_put, &rp);
+		}
 		for (struct ds_tomb *t = j->j_oldest; t; t = t->t_next)
 			if (!t->t_over)
-				r[at++] = ds_rec_object(DS_REC_TOMB, &t->t_key, t->t_order);
+				*rp.rp_at++ = ds_rec_object(DS_REC_TOMB, &t->t_key, t->t_order);
+		sn->sn_n = (size_t)(rp.rp_at - sn->sn_rec);
 	}
 	pthread_mutex_unlock(&j->j_lock);
-	ds_bars_unlock(s);
-	for (size_t i = 0; i < at; i++)
-		rec_seal(&r[i]);
-	*n = at;
-	return r;
+	for (unsigned i = 0; i < sn->sn_nfs; i++)
+		ds_bars_unlock(s->s_fs[i]);
+	for (size_t i = 0; i < sn->sn_n; i++)
+		rec_seal(&sn->sn_rec[i]);
+	return sn->sn_rec ? 0 : -ENOMEM;
 }
 
 static int seg_compare(const struct dirent **a, const struct dirent **b)
@@ -311,22 +348,20 @@ static int turn(struct ds_store *s)
 	struct ds_journal *j = &s->s_journal;
 	char name[NAME_LEN + 1];
 	struct ds_vol *bad;
-	struct ds_rec *r, state;
+	struct snapshot sn;
 	uint64_t seq;
-	size_t n;
 	bool kept;
-	int fd, err;
+	int fd, err = snapshot_take(s, &sn);
 
-	r = snapshot(s, &n, &state);
-	if (!r)
-		return -ENOMEM;
+	if (err)
+		return err;
 	seg_name(j->j_seq + 1, name);
 	fd = openat(j->j_dirfd, name, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
 	if (fd < 0) {
 		err = -errno;
 		goto out;
 	}
-	err = journal_write_all(fd, r, n * sizeof(*r));
+	err = journal_write_all(fd, sn.sn_rec, sn.sn_n * sizeof(*sn.sn_rec));
 	if (!err && (fsync(fd) < 0 || fsync(j->j_dirfd) < 0))
 		err = -errno;
 	if (err) {
@@ -338,9 +373,10 @@ static int turn(struct ds_store *s)
 		close(j->j_fd);
 	j->j_fd = fd;
 	j->j_seq++;
-	j->j_bytes = n * sizeof(*r);
+	j->j_bytes = sn.sn_n * sizeof(*sn.sn_rec);
 	atomic_store(&j->j_broken, false);
-	durable(s, &state);
+	for (unsigned i = 0; i < sn.sn_nfs; i++)
+		durable(s->s_fs[i], &sn.sn_state[i]);
 	/* Make unlinks durable before their tombstones go with the old segments. */
 	seq = j->j_seq;
 	pthread_mutex_unlock(&j->j_append_lock);
@@ -353,14 +389,14 @@ static int turn(struct ds_store *s)
 	pthread_mutex_lock(&j->j_append_lock);
 	j->j_older = kept;
 out:
-	free(r);
+	free(sn.sn_rec);
 	return err;
 }
 
-static int journal_append(struct ds_store *s, struct ds_rec *recs, unsigned n)
+static int journal_append(struct ds_fs *f, struct ds_rec *recs, unsigned n)
 {
-	struct ds_journal *j = &s->s_journal;
-	struct ds_rec now = rec_state(s), state = now;
+	struct ds_journal *j = &f->fs_store->s_journal;
+	struct ds_rec now = rec_state(f), state = now;
 	int err;
 
 	for (unsigned i = 0; i < n; i++)
@@ -374,14 +410,25 @@ static int journal_append(struct ds_store *s, struct ds_rec *recs, unsigned n)
 	if (!err)
 		j->j_bytes += (n + 1) * sizeof(*recs);
 	if (!err)
-		durable(s, &now);
+		durable(f, &now);
 	return err;
 }
 
-static int journal_put(struct ds_store *s, struct ds_rec *recs, unsigned n, bool turns)
+/* How many records a new segment would have. */
+static size_t journal_counts(struct ds_store *s)
 {
+	size_t bytes, n = atomic_load(&s->s_journal.j_ntombs);
+
+	for (unsigned i = 0; i < atomic_load(&s->s_nfs); i++)
+		n += ds_store_bars(s->s_fs[i], &bytes) + 1;
+	return n;
+}
+
+static int journal_put(struct ds_fs *f, struct ds_rec *recs, unsigned n, bool turns)
+{
+	struct ds_store *s = f->fs_store;
 	struct ds_journal *j = &s->s_journal;
-	size_t bytes, counts = ds_store_bars(s, &bytes) + atomic_load(&j->j_ntombs);
+	size_t counts = journal_counts(s);
 	bool full;
 	int err = -EAGAIN;
 
@@ -392,7 +439,7 @@ static int journal_put(struct ds_store *s, struct ds_rec *recs, unsigned n, bool
 	if (atomic_load(&j->j_broken) || full)
 		err = turn(s);
 	if (err && !atomic_load(&j->j_broken))
-		err = journal_append(s, recs, n);
+		err = journal_append(f, recs, n);
 	while (err == -ENOSPC && ds_reserve_give(s))
 		err = turn(s);
 	if (err) {
@@ -404,14 +451,14 @@ static int journal_put(struct ds_store *s, struct ds_rec *recs, unsigned n, bool
 	return err;
 }
 
-int ds_journal_append(struct ds_store *s, struct ds_rec *recs, unsigned n)
+int ds_journal_append(struct ds_fs *f, struct ds_rec *recs, unsigned n)
 {
-	return journal_put(s, recs, n, true);
+	return journal_put(f, recs, n, true);
 }
 
-int ds_journal_add(struct ds_store *s, struct ds_rec *recs, unsigned n)
+int ds_journal_add(struct ds_fs *f, struct ds_rec *recs, unsigned n)
 {
-	return journal_put(s, recs, n, false);
+	return journal_put(f, recs, n, false);
 }
 
 static struct ds_tomb *outlived(struct ds_journal *j, const ctl_order *o)
@@ -443,8 +490,9 @@ static unsigned mark_outlived(struct ds_journal *j, const ctl_order *orders, uns
 	return changed;
 }
 
-int ds_tombs_outlived(struct ds_store *s, const ctl_order *orders, unsigned n, bool beside)
+int ds_tombs_outlived(struct ds_fs *f, const ctl_order *orders, unsigned n, bool beside)
 {
+	struct ds_store *s = f->fs_store;
 	struct ds_journal *j = &s->s_journal;
 	int err;
 
@@ -452,7 +500,7 @@ int ds_tombs_outlived(struct ds_store *s, const ctl_order *orders, unsigned n, b
 		return 0;
 	/* A batch of an earlier instance may still be deleting. A batch of it that begins later is
 	 * refused. */
-	if (beside && atomic_load(&s->s_deleting)) {
+	if (beside && atomic_load(&f->fs_deleting)) {
 		mark_outlived(j, orders, n, false);
 		return -EAGAIN;
 	}
@@ -477,6 +525,13 @@ bool ds_journal_behind(struct ds_store *s)
 
 /* ---- at start ---- */
 
+/* The file system that a record names: a STATE_OF, or a BAR or RUN that is not the home's. */
+static uint32_t rec_of(const struct ds_rec *r)
+{
+	return r->dsr_type == DS_REC_STATE_OF ? (uint32_t)r->dsr_stripe << 8 | r->dsr_mirror
+					      : r->dsr_fs;
+}
+
 static int journal_apply(struct ds_store *s, const struct ds_rec *r)
 {
 	struct cap_object o = {
@@ -486,19 +541,28 @@ static int journal_apply(struct ds_store *s, const struct ds_rec *r)
 		.co_stripe = r->dsr_stripe,
 		.co_copy = r->dsr_mirror,
 	};
+	struct ds_fs *f = s->s_fs[0];
 	int err;
 
+	if (r->dsr_type == DS_REC_STATE_OF ||
+	    (r->dsr_fs && (r->dsr_type == DS_REC_BAR || r->dsr_type == DS_REC_RUN))) {
+		/* The home's number is durable before a second file system is met. */
+		err = ds_fs_number(f) ? ds_store_fs_meet(s, rec_of(r), &f) : -EINVAL;
+		if (err)
+			return err;
+	}
 	switch (r->dsr_type) {
 	case DS_REC_STATE:
-		if (r->dsr_a > atomic_load(&s->s_instance))
-			s->s_joins = 0;
-		if (r->dsr_a >= atomic_load(&s->s_instance)) {
-			s->s_joins = joins_of(r) > s->s_joins ? joins_of(r) : s->s_joins;
-			atomic_store(&s->s_instance, r->dsr_a);
-			atomic_store(&s->s_boot_id, r->dsr_ino);
+	case DS_REC_STATE_OF:
+		if (r->dsr_a > atomic_load(&f->fs_instance))
+			f->fs_joins = 0;
+		if (r->dsr_a >= atomic_load(&f->fs_instance)) {
+			f->fs_joins = joins_of(r) > f->fs_joins ? joins_of(r) : f->fs_joins;
+			atomic_store(&f->fs_instance, r->dsr_a);
+			atomic_store(&f->fs_boot_id, r->dsr_ino);
 		}
-		if (r->dsr_b > atomic_load(&s->s_order_high))
-			atomic_store(&s->s_order_high, r->dsr_b);
+		if (r->dsr_b > atomic_load(&f->fs_order_high))
+			atomic_store(&f->fs_order_high, r->dsr_b);
 		if (r->dsr_client > s->s_boot)
 			s->s_boot = r->dsr_client;
 		return 0;
@@ -509,11 +573,11 @@ static int journal_apply(struct ds_store *s, const struct ds_rec *r)
 		return ds_tomb_add(s, &o, r->dsr_a);
 	case DS_REC_BAR:
 		/* 0 is the metadata server, which no order may bar (orders.c). */
-		return r->dsr_client ? ds_bar(s, r->dsr_client) : -EIO;
+		return r->dsr_client ? ds_bar(f, r->dsr_client) : -EIO;
 	case DS_REC_RUN:
 		if (!r->dsr_client || r->dsr_client > r->dsr_a || r->dsr_a > UINT32_MAX)
 			return -EIO;
-		return ds_bar_run(s, r->dsr_client, (uint32_t)r->dsr_a);
+		return ds_bar_run(f, r->dsr_client, (uint32_t)r->dsr_a);
 	default:
 		return -EPROTONOSUPPORT;
 	}
@@ -526,7 +590,11 @@ static void refusal(const struct ds_rec *r, int err, char *why, size_t len)
 		snprintf(why, len,
 			 "it has a record of type %u, and this program knows types up to %d: a "
 			 "newer weft-ds wrote it",
-			 r->dsr_type, DS_REC_RUN);
+			 r->dsr_type, DS_REC_STATE_OF);
+	else if (err == -EINVAL || err == -EOVERFLOW)
+		snprintf(why, len, "it has a record of file system %" PRIu32 "%s", rec_of(r),
+			 err == -EINVAL ? ", which this store cannot have joined"
+					: ", and serves as many others as one store can");
 	else if (err == -EIO && (r->dsr_type == DS_REC_BAR || r->dsr_type == DS_REC_RUN))
 		snprintf(why, len,
 			 "it has a record that bars clients %" PRIu32 " to %" PRIu64
@@ -581,7 +649,9 @@ static int go_on(struct ds_store *s, off_t good)
 	j->j_fd = fd;
 	j->j_bytes = (uint64_t)good;
 	/* A start never reads what follows a torn record. */
-	err = ftruncate(fd, good) < 0 ? -errno : journal_append(s, NULL, 0);
+	err = ftruncate(fd, good) < 0 ? -errno : 0;
+	for (unsigned i = 0; i < atomic_load(&s->s_nfs) && !err; i++)
+		err = journal_append(s->s_fs[i], NULL, 0);
 	if (!err)
 		log_warn("store: %s: the disk is full and no reserve is left: the journal "
 			 "continues in its last block",
@@ -629,9 +699,13 @@ int ds_journal_open(struct ds_store *s, char *err, size_t errlen)
 		free(list[i]);
 	}
 	free(list);
-	ds_bars_settle(s);
+	for (unsigned i = 0; i < atomic_load(&s->s_nfs); i++) {
+		struct ds_fs *f = s->s_fs[i];
+
+		ds_bars_settle(f);
+		atomic_store(&f->fs_order_durable, atomic_load(&f->fs_order_high));
+	}
 	s->s_boot++;
-	atomic_store(&s->s_order_durable, atomic_load(&s->s_order_high));
 	if (!e)
 		e = journal_begin(s, good);
 	if (e == -ENOSPC)

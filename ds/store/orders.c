@@ -176,8 +176,10 @@ static bool clone_block_ok(const struct ds_store *s, const ctl_order *o)
 				  o->from % s->s_clone_block == 0);
 }
 
-static int prepare(struct ds_store *s, const ctl_order *o, struct order_item *it, bool *drain)
+static int prepare(struct ds_fs *f, const ctl_order *o, struct order_item *it, bool *drain)
 {
+	struct ds_store *s = f->fs_store;
+
 	switch (o->type) {
 	case CTL_CLONE:
 		if (!o->size || o->offset > INT64_MAX - o->size || o->from > INT64_MAX - o->size ||
@@ -198,7 +200,7 @@ static int prepare(struct ds_store *s, const ctl_order *o, struct order_item *it
 		if (!o->client)
 			return -EINVAL;
 		*drain = true;
-		return ds_bar(s, o->client);
+		return ds_bar(f, o->client);
 	}
 	return -EINVAL;
 }
@@ -358,7 +360,7 @@ static int sync_object(struct ds_store *s, struct order_item *it)
 }
 
 /* Writes the batch's deletes and bars; the same append stores the rest of the state. */
-static int journal(struct ds_store *s, const ctl_order *orders, const struct order_item *it,
+static int journal(struct ds_fs *f, const ctl_order *orders, const struct order_item *it,
 		   unsigned n)
 {
 	struct ds_rec recs[CTL_BATCH_MAX];
@@ -370,48 +372,46 @@ static int journal(struct ds_store *s, const ctl_order *orders, const struct ord
 		if (orders[i].type == CTL_DELETE)
 			recs[k++] = ds_rec_object(DS_REC_TOMB, &it[i].it_key, orders[i].number);
 		else if (orders[i].type == CTL_BAR_CLIENT)
-			recs[k++] = (struct ds_rec){.dsr_type = DS_REC_BAR,
-						    .dsr_client = orders[i].client,
-						    .dsr_a = orders[i].number};
+			recs[k++] = ds_rec_bar(f, orders[i].client, orders[i].number);
 	}
-	return k ? ds_journal_append(s, recs, k) : 0;
+	return k ? ds_journal_append(f, recs, k) : 0;
 }
 
 /* ---- a batch ---- */
 
 /* Raises the marks that the journal must hold before the batch changes anything. True: they
  * changed. */
-static bool raise_marks(struct ds_store *s, uint64_t instance, const ctl_order *orders, unsigned n)
+static bool raise_marks(struct ds_fs *f, uint64_t instance, const ctl_order *orders, unsigned n)
 {
 	uint64_t high = 0;
 	bool changed = false;
 
-	pthread_mutex_lock(&s->s_state_lock);
+	pthread_mutex_lock(&f->fs_state_lock);
 	for (unsigned i = 0; i < n; i++)
 		high = orders[i].number > high ? orders[i].number : high;
-	if (high > atomic_load(&s->s_order_high))
-		atomic_store(&s->s_order_high,
+	if (high > atomic_load(&f->fs_order_high))
+		atomic_store(&f->fs_order_high,
 			     high <= UINT64_MAX - ORDER_STEP ? high + ORDER_STEP : UINT64_MAX);
 	/* The other worker may have raised it without having written it yet. */
-	if (high > atomic_load(&s->s_order_durable))
+	if (high > atomic_load(&f->fs_order_durable))
 		changed = true;
-	if (instance > atomic_load(&s->s_instance)) {
-		atomic_store(&s->s_boot_id, 0);
-		atomic_store(&s->s_instance, instance);
-		s->s_joins = 0;
+	if (instance > atomic_load(&f->fs_instance)) {
+		atomic_store(&f->fs_boot_id, 0);
+		atomic_store(&f->fs_instance, instance);
+		f->fs_joins = 0;
 		changed = true;
 	}
-	pthread_mutex_unlock(&s->s_state_lock);
+	pthread_mutex_unlock(&f->fs_state_lock);
 	return changed;
 }
 
-ctl_status ds_batch_begin(struct ds_store *s, uint64_t instance, const ctl_order *orders,
-			  unsigned n, size_t item,
-			  int (*add)(struct ds_store *, struct ds_rec *, unsigned), void **items)
+ctl_status ds_batch_begin(struct ds_fs *f, uint64_t instance, const ctl_order *orders, unsigned n,
+			  size_t item, int (*add)(struct ds_fs *, struct ds_rec *, unsigned),
+			  void **items)
 {
 	int err = 0;
 
-	if (!ds_store_instance_ok(s, instance))
+	if (!ds_store_instance_ok(f, instance))
 		return CTL_STALE_INSTANCE;
 	if (n > CTL_BATCH_MAX)
 		return CTL_INVAL;
@@ -419,51 +419,14 @@ ctl_status ds_batch_begin(struct ds_store *s, uint64_t instance, const ctl_order
 	if (!*items)
 		return CTL_IO;
 	/* Also write marks that are in memory only, because an earlier append failed. */
-	if (raise_marks(s, instance, orders, n) || ds_journal_behind(s))
-		err = add(s, NULL, 0);
+	if (raise_marks(f, instance, orders, n) || ds_journal_behind(f->fs_store))
+		err = add(f, NULL, 0);
 	/* A full disk keeps the marks out of the journal. It must not keep deletes from making
 	 * room, or fences from taking effect. */
 	if (!err || err == -ENOSPC)
 		return CTL_OK;
 	free(*items);
 	return CTL_IO;
-}
-
-/* True if joins is higher than the last join's number. No other number is stored. */
-static bool joins_more(struct ds_store *s, uint32_t joins)
-{
-	bool more;
-
-	pthread_mutex_lock(&s->s_state_lock);
-	more = joins > s->s_joins;
-	pthread_mutex_unlock(&s->s_state_lock);
-	return more;
-}
-
-ctl_status ds_store_join(struct ds_store *s, uint64_t instance, uint64_t boot_id, uint32_t joins)
-{
-	uint64_t was = atomic_load(&s->s_instance), id = atomic_load(&s->s_boot_id);
-	int err = 0;
-
-	if (instance < was || (instance == was && id && boot_id && id != boot_id))
-		return CTL_STALE_INSTANCE;
-	if (instance != was || (boot_id && boot_id != id) || joins_more(s, joins) ||
-	    ds_journal_behind(s)) {
-		pthread_mutex_lock(&s->s_state_lock);
-		s->s_joins = instance != was || joins > s->s_joins ? joins : s->s_joins;
-		atomic_store(&s->s_instance, instance);
-		atomic_store(&s->s_boot_id, boot_id);
-		pthread_mutex_unlock(&s->s_state_lock);
-		err = ds_journal_append(s, NULL, 0);
-		if (err == -ENOSPC) {
-			pthread_mutex_lock(&s->s_state_lock);
-			s->s_join_unkept = true;
-			pthread_mutex_unlock(&s->s_state_lock);
-		}
-	}
-	/* A full disk must not keep deletes from making room. The journal is behind, and the next
-	 * order writes it again. */
-	return err && err != -ENOSPC ? CTL_IO : CTL_OK;
 }
 
 /* Item i failed. Later orders of its object fail with it: if one of them, with its higher number,
@@ -485,9 +448,10 @@ static void orders_fail(struct ds_store *s, const ctl_order *orders, struct orde
 	}
 }
 
-static void orders_batch(struct ds_store *s, const ctl_order *orders, struct order_item *it,
+static void orders_batch(struct ds_fs *f, const ctl_order *orders, struct order_item *it,
 			 unsigned n, ctl_status *res)
 {
+	struct ds_store *s = f->fs_store;
 	bool drain = false;
 	int err, jerr;
 
@@ -501,7 +465,7 @@ static void orders_batch(struct ds_store *s, const ctl_order *orders, struct ord
 		}
 	}
 	for (unsigned i = 0; i < n; i++) {
-		err = it[i].it_skip ? 0 : prepare(s, &orders[i], &it[i], &drain);
+		err = it[i].it_skip ? 0 : prepare(f, &orders[i], &it[i], &drain);
 		if (err)
 			orders_fail(s, orders, it, n, i, res, err);
 	}
@@ -518,7 +482,7 @@ static void orders_batch(struct ds_store *s, const ctl_order *orders, struct ord
 		if (err)
 			orders_fail(s, orders, it, n, i, res, err);
 	}
-	jerr = journal(s, orders, it, n);
+	jerr = journal(f, orders, it, n);
 	for (unsigned i = 0; i < n; i++) {
 		if (it[i].it_skip)
 			continue;
@@ -547,25 +511,25 @@ static void orders_finish(const ctl_order *orders, struct order_item *it, unsign
 	}
 }
 
-static ctl_status orders_do(struct ds_store *s, uint64_t instance, const ctl_order *orders,
-			    unsigned n, ctl_status *results)
+static ctl_status orders_do(struct ds_fs *f, uint64_t instance, const ctl_order *orders, unsigned n,
+			    ctl_status *results)
 {
 	struct order_item *it;
 	ctl_status st;
 
-	ds_tomb_expire(s);
-	st = ds_batch_begin(s, instance, orders, n, sizeof(*it), ds_journal_append, (void **)&it);
+	ds_tomb_expire(f->fs_store);
+	st = ds_batch_begin(f, instance, orders, n, sizeof(*it), ds_journal_append, (void **)&it);
 	if (st != CTL_OK)
 		return st;
-	ds_tombs_outlived(s, orders, n, false);
-	orders_batch(s, orders, it, n, results);
+	ds_tombs_outlived(f, orders, n, false);
+	orders_batch(f, orders, it, n, results);
 	orders_finish(orders, it, n);
 	free(it);
 	return CTL_OK;
 }
 
-ctl_status ds_store_orders(struct ds_store *s, uint64_t instance, const ctl_order *orders,
-			   unsigned n, ctl_status *results)
+ctl_status ds_store_orders(struct ds_fs *f, uint64_t instance, const ctl_order *orders, unsigned n,
+			   ctl_status *results)
 {
 	bool deletes = false;
 	ctl_status st;
@@ -576,9 +540,9 @@ ctl_status ds_store_orders(struct ds_store *s, uint64_t instance, const ctl_orde
 		deletes |= orders[i].type == CTL_DELETE;
 	/* Before the check of the instance. A newer instance that finds no deletes counted here
 	 * then meets none: any later batch of an older instance fails the check. */
-	atomic_fetch_add(&s->s_deleting, deletes);
-	st = orders_do(s, instance, orders, n, results);
-	atomic_fetch_sub(&s->s_deleting, deletes);
+	atomic_fetch_add(&f->fs_deleting, deletes);
+	st = orders_do(f, instance, orders, n, results);
+	atomic_fetch_sub(&f->fs_deleting, deletes);
 	return st;
 }
 
@@ -653,7 +617,7 @@ struct list_cookie {
 _Static_assert(sizeof(struct list_cookie) == 31 && sizeof(struct list_cookie) <= 64,
 	       "ctl_list_args.cookie");
 
-static bool name_parse(const char *name, uint16_t fs, uint16_t folder, struct cap_object *key)
+static bool name_parse(const char *name, uint16_t folder, struct cap_object *key)
 {
 	char check[OBJNAME_LEN + 1];
 	unsigned inc, stripe, mirror;
@@ -664,7 +628,7 @@ static bool name_parse(const char *name, uint16_t fs, uint16_t folder, struct ca
 		return false;
 	*key = (struct cap_object){
 		.co_ino = ino,
-		.co_fs = fs,
+		.co_fs = cap_fs_of(ino),
 		.co_incarnation = (uint16_t)inc,
 		.co_stripe = (uint8_t)stripe,
 		.co_copy = (uint8_t)mirror,
@@ -718,13 +682,15 @@ static int folder_names(struct ds_vol *v, uint16_t folder, char (**names)[OBJNAM
 	return 0;
 }
 
-static bool list_entry(struct ds_vol *v, const char *name, uint16_t folder, ctl_list_entry *e)
+/* False: no object of this file system. */
+static bool list_entry(struct ds_vol *v, uint32_t fs, const char *name, uint16_t folder,
+		       ctl_list_entry *e)
 {
 	struct cap_object key;
 	char path[OBJPATH_MAX];
 	struct stat st;
 
-	if (!name_parse(name, (uint16_t)v->v_store->s_id.id_fs, folder, &key))
+	if (!name_parse(name, folder, &key) || key.co_fs != fs)
 		return false;
 	objpath(&key, path);
 	if (fstatat(v->v_dirfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
@@ -758,7 +724,7 @@ static bool no_parent(const struct ds_vol *v, uint16_t folder)
 
 /* Lists one volume, from the place in c. *left: how many more folders it may read. 1: there may be
  * more objects, and c says where. */
-static int list_volume(struct ds_vol *v, struct list_cookie *c, unsigned max,
+static int list_volume(struct ds_vol *v, uint32_t fs, struct list_cookie *c, unsigned max,
 		       ctl_list_entry *entries, unsigned *n, unsigned *left)
 {
 	char last[OBJNAME_LEN + 1] = "";
@@ -786,7 +752,7 @@ static int list_volume(struct ds_vol *v, struct list_cookie *c, unsigned max,
 			return err;
 		for (size_t i = 0; i < count && *n < max; i++) {
 			if (strcmp(names[i], last) <= 0 ||
-			    !list_entry(v, names[i], (uint16_t)f, &entries[*n]))
+			    !list_entry(v, fs, names[i], (uint16_t)f, &entries[*n]))
 				continue;
 			++*n;
 			memcpy(c->lc_name, names[i], OBJNAME_LEN);
@@ -800,9 +766,10 @@ static int list_volume(struct ds_vol *v, struct list_cookie *c, unsigned max,
 	return 0;
 }
 
-int ds_store_list(struct ds_store *s, const void *cookie_in, unsigned inlen, unsigned max,
+int ds_store_list(struct ds_fs *f, const void *cookie_in, unsigned inlen, unsigned max,
 		  ctl_list_entry *entries, unsigned *n, uint8_t cookie_out[64], unsigned *outlen)
 {
+	struct ds_store *s = f->fs_store;
 	struct list_cookie c = {.lc_version = LIST_VERSION};
 	unsigned left = LIST_FOLDERS;
 	int more = 0;
@@ -822,7 +789,7 @@ int ds_store_list(struct ds_store *s, const void *cookie_in, unsigned inlen, uns
 		if (v->v_number > c.lc_volume)
 			c = (struct list_cookie){.lc_version = LIST_VERSION,
 						 .lc_volume = (uint8_t)v->v_number};
-		more = list_volume(v, &c, max, entries, n, &left);
+		more = list_volume(v, ds_fs_number(f), &c, max, entries, n, &left);
 		if (more < 0)
 			return more;
 	}

@@ -314,12 +314,15 @@ struct ds_identity ds_store_identity(struct ds_store *s)
 int ds_store_set_cluster(struct ds_store *s, const uint8_t cluster[DS_UUID_LEN], uint32_t fs)
 {
 	struct ds_identity id = ds_store_identity(s);
-	int err;
+	struct ds_fs *f;
+	int err = ds_store_fs_meet(s, fs, &f);
 
-	if (!memcmp(id.id_cluster, cluster, DS_UUID_LEN) && id.id_fs == fs)
+	if (err)
+		return err;
+	if (!memcmp(id.id_cluster, cluster, DS_UUID_LEN) && id.id_fs)
 		return 0;
 	memcpy(id.id_cluster, cluster, DS_UUID_LEN);
-	id.id_fs = fs;
+	id.id_fs = ds_fs_number(s->s_fs[0]);
 	err = ds_identity_write(s, &id);
 	if (err)
 		return err;
@@ -421,6 +424,7 @@ static int store_identity(struct ds_store *s, void *arg, char *err, size_t errle
 		strcpy(s->s_id.id_name, o->so_name);
 		write = true;
 	}
+	atomic_store(&s->s_fs[0]->fs_number, s->s_id.id_fs);
 	if (!*s->s_id.id_name) {
 		if (gethostname(s->s_id.id_name, sizeof(s->s_id.id_name) - 1) < 0 ||
 		    !*s->s_id.id_name)
@@ -504,9 +508,9 @@ static int store_open(struct ds_store *s, const struct ds_store_opts *o, char *e
 	if (!e)
 		e = store_subfolders(s, err, errlen);
 	if (!e)
-		e = ds_bars_open(s);
-	if (!e)
 		e = ds_journal_open(s, err, errlen);
+	if (!e)
+		e = ds_marks_settle(s);
 	if (e && !*err)
 		snprintf(err, errlen, "ds.store: %s", strerror(-e));
 	if (e)
@@ -545,13 +549,14 @@ int ds_store_open(struct ds_store **out, const struct ds_store_opts *o, char *er
 	s->s_tomb_keep_ns = o->so_tomb_keep_ms * 1000000u;
 	pthread_mutex_init(&s->s_id_lock, NULL);
 	pthread_mutex_init(&s->s_drain_lock, NULL);
-	pthread_mutex_init(&s->s_state_lock, NULL);
 	pthread_mutex_init(&s->s_owed_lock, NULL);
 	pthread_mutex_init(&s->s_sessions_lock, NULL);
 	ds_verifier_change(s);
 	randombytes_buf(&s->s_start_id, sizeof(s->s_start_id));
 	raise_nofile();
-	e = store_open(s, o, err, errlen);
+	e = ds_fs_open(s);
+	if (!e)
+		e = store_open(s, o, err, errlen);
 	if (e) {
 		ds_store_close(s);
 		return e;
@@ -577,38 +582,11 @@ void ds_store_close(struct ds_store *s)
 	ds_volumes_close(s);
 	ds_owed_close(s);
 	ds_claims_close(s);
-	ds_bars_close(s);
+	ds_fs_close(s);
 	free(s);
 }
 
 /* ---- small queries ---- */
-
-uint64_t ds_store_order_high(struct ds_store *s)
-{
-	return atomic_load(&s->s_order_durable);
-}
-
-struct ds_seen ds_store_seen(struct ds_store *s)
-{
-	struct ds_seen sn = {
-		.sn_instance = atomic_load(&s->s_instance),
-		.sn_boot_id = atomic_load(&s->s_boot_id),
-		.sn_start = s->s_boot,
-		.sn_start_id = s->s_start_id,
-	};
-
-	pthread_mutex_lock(&s->s_state_lock);
-	sn.sn_kept_instance = s->s_kept_instance;
-	sn.sn_kept_joins = s->s_kept_joins;
-	sn.sn_unkept = s->s_join_unkept;
-	pthread_mutex_unlock(&s->s_state_lock);
-	return sn;
-}
-
-bool ds_store_instance_ok(struct ds_store *s, uint64_t epoch)
-{
-	return epoch >= atomic_load(&s->s_instance);
-}
 
 unsigned ds_store_open_objects(struct ds_store *s)
 {

@@ -47,8 +47,10 @@
 #define DS_UUID_LEN    16
 #define DS_NAME_MAX    64
 #define DS_VOLUMES_MAX 16
+#define DS_FS_MAX      64 /* file systems that one store serves */
 
 struct ds_store;
+struct ds_fs;
 struct ds_obj;
 
 #define DS_RESERVE_BYTES (16u << 20)
@@ -71,7 +73,7 @@ struct ds_identity {
 	uint8_t id_uuid[DS_UUID_LEN];
 	uint8_t id_cluster[DS_UUID_LEN]; /* zero before the first join */
 	char id_name[DS_NAME_MAX + 1];
-	uint32_t id_fs;
+	uint32_t id_fs; /* the first file system that the store joined; 0: none */
 };
 
 /* Opens a store; creates it when the folder is empty or missing. On error err has one line for the
@@ -95,7 +97,27 @@ void ds_dirs_free(char *dirs[DS_VOLUMES_MAX], unsigned n);
 
 /* Returns a copy: a join may change the identity. */
 struct ds_identity ds_store_identity(struct ds_store *s);
-/* Durable when it returns 0. Blocks on the disk; a join does it once. */
+
+/* ---- the file systems that the store serves (fs.c) ---- */
+
+/* NULL: the store has not met it. Any thread, without a lock. */
+struct ds_fs *ds_store_fs(struct ds_store *s, uint32_t number);
+/* The same, but meets it: from then on the store has it in memory. Its first join makes it durable.
+ * -EOVERFLOW: the store serves DS_FS_MAX others. -EINVAL: not a number of a file system. May block
+ * on the disk the first time. */
+int ds_store_fs_meet(struct ds_store *s, uint32_t number, struct ds_fs **out);
+/* The first that the store joined; number 0: it has not joined any. Never NULL. */
+struct ds_fs *ds_store_fs_home(struct ds_store *s);
+/* By place; NULL: there are not so many. Any thread. */
+struct ds_fs *ds_store_fs_at(struct ds_store *s, unsigned place);
+uint32_t ds_fs_number(const struct ds_fs *f);
+/* Its place among those of the store, 0 to DS_FS_MAX - 1; the home's is 0. Never changes while the
+ * store is open. */
+unsigned ds_fs_place(const struct ds_fs *f);
+struct ds_store *ds_fs_store(const struct ds_fs *f);
+
+/* The store's cluster, and the file system, which is met. The store's first cluster is durable when
+ * it returns 0. Blocks on the disk; a join does it once. */
 int ds_store_set_cluster(struct ds_store *s, const uint8_t cluster[DS_UUID_LEN], uint32_t fs);
 /* A small file of this name in the home. Get: returns its text as a string; 0 or a negative errno.
  * Put: durable when it returns 0. */
@@ -115,9 +137,9 @@ void ds_store_space(struct ds_store *s, uint64_t *capacity, uint64_t *available)
 uint32_t ds_store_clone_block(struct ds_store *s);
 /* True when the store knows that the disk of a volume does not work (health.c). */
 bool ds_store_failing(struct ds_store *s);
-/* At or above the number of the highest order that the store has seen, in steps of CTL_ORDER_STEP;
- * a crash does not lower it. */
-uint64_t ds_store_order_high(struct ds_store *s);
+/* At or above the number of the file system's highest order that the store has seen, in steps of
+ * CTL_ORDER_STEP; a crash does not lower it. */
+uint64_t ds_store_order_high(struct ds_fs *f);
 /* The numbers that the two sides of a join compare (docs/recovery.md): the newest boot of the MDS
  * that joined, and this store's own start. */
 struct ds_seen {
@@ -129,23 +151,23 @@ struct ds_seen {
 	/* the disk is full: the last join is in memory only, and the next one may be, too */
 	bool sn_unkept;
 };
-struct ds_seen ds_store_seen(struct ds_store *s);
+struct ds_seen ds_store_seen(struct ds_fs *f);
 /*
  * On the orders worker. Records which boot of the MDS has joined, and the number of the join in
  * that boot (0: it has none). Durable when it returns, except on a full disk (sn_unkept).
  * CTL_STALE_INSTANCE: the store knows a newer boot, or another one with the same number.
  */
-ctl_status ds_store_join(struct ds_store *s, uint64_t instance, uint64_t boot_id, uint32_t joins);
+ctl_status ds_store_join(struct ds_fs *f, uint64_t instance, uint64_t boot_id, uint32_t joins);
 /* True unless a higher epoch is known. False: the peer is a deposed instance of the MDS. */
-bool ds_store_instance_ok(struct ds_store *s, uint64_t epoch);
+bool ds_store_instance_ok(struct ds_fs *f, uint64_t epoch);
 /* The write verifier: read it BEFORE an unstable write starts, and AFTER a sync ended. */
 uint64_t ds_store_verifier(struct ds_store *s);
-bool ds_store_barred(struct ds_store *s, uint32_t client);
+bool ds_store_barred(struct ds_fs *f, uint32_t client);
 /* The number of ranges of barred clients' numbers, and their memory in bytes. Any thread. */
-size_t ds_store_bars(struct ds_store *s, size_t *bytes);
+size_t ds_store_bars(struct ds_fs *f, size_t *bytes);
 /* On the orders worker. Clients that the MDS lists as live are live; all others of the span are
  * dead for ever and are barred, durably when it returns. *runs: as ds_store_bars returns. */
-ctl_status ds_store_dead(struct ds_store *s, const ctl_dead_args *a, unsigned *runs);
+ctl_status ds_store_dead(struct ds_fs *f, const ctl_dead_args *a, unsigned *runs);
 unsigned ds_store_open_objects(struct ds_store *s);
 
 /*
@@ -282,18 +304,18 @@ enum ds_worker_id {
 void ds_store_submit(struct ds_store *s, enum ds_worker_id w, struct ds_job *j);
 
 /* On the orders worker. Durable when it returns. CTL_STALE_INSTANCE: nothing was done. */
-ctl_status ds_store_orders(struct ds_store *s, uint64_t instance, const ctl_order *orders,
-			   unsigned n, ctl_status *results);
+ctl_status ds_store_orders(struct ds_fs *f, uint64_t instance, const ctl_order *orders, unsigned n,
+			   ctl_status *results);
 /* As ds_store_orders, on the fences worker, for fences and bars only (fences.c). */
-ctl_status ds_store_fences(struct ds_store *s, uint64_t instance, const ctl_order *orders,
-			   unsigned n, ctl_status *results);
+ctl_status ds_store_fences(struct ds_fs *f, uint64_t instance, const ctl_order *orders, unsigned n,
+			   ctl_status *results);
 void ds_store_stat(struct ds_store *s, const ctl_object *o, ctl_stat *out);
 /* Fills up to max entries, maybe none. An empty cookie_in starts, an empty *cookie_out ends.
  * -EINVAL: not a cookie. */
-int ds_store_list(struct ds_store *s, const void *cookie_in, unsigned inlen, unsigned max,
+int ds_store_list(struct ds_fs *f, const void *cookie_in, unsigned inlen, unsigned max,
 		  ctl_list_entry *entries, unsigned *n, uint8_t cookie_out[64], unsigned *outlen);
 
 /* On the data worker (data.c). CTL_NOENT: the object does not exist, and reads as empty. */
 ctl_status ds_store_seek(struct ds_store *s, const ctl_seek_args *a, ctl_seek_res *res);
-ctl_status ds_store_change(struct ds_store *s, const ctl_change_args *a, ctl_change_res *res);
+ctl_status ds_store_change(struct ds_fs *f, const ctl_change_args *a, ctl_change_res *res);
 #endif

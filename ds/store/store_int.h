@@ -168,48 +168,69 @@ struct ds_vol {
 	_Atomic bool v_polled; /* direct I/O is polled for */
 	uint32_t v_dio_mem;    /* memory alignment that O_DIRECT wants */
 	uint32_t v_clone_block;
-	/* no object of a file with a higher number was ever here; not the home's */
-	_Atomic uint64_t v_high;
-	_Atomic uint64_t v_mark; /* the same, durable: ahead of v_high */
-	_Atomic bool v_marking;
-	struct ds_job v_mark_job;	    /* v_marking's */
 	_Atomic uint64_t v_free, v_free_ms; /* bytes for new objects, and as of when */
 	struct ds_health v_health;
 	_Atomic uint8_t v_dir_durable[65536 / 8]; /* folders known to be durable in their parent */
+};
+
+/* The mark of one volume for one file system (volume.c). */
+struct ds_mark {
+	_Atomic uint64_t mr_high; /* no object of a file with a higher number was ever there */
+	_Atomic uint64_t mr_mark; /* the same, durable: ahead of mr_high */
+	_Atomic bool mr_marking;
+	struct ds_job mr_job; /* mr_marking's */
+	struct ds_fs *mr_fs;
+	struct ds_vol *mr_vol;
+};
+
+/* A file system that the store serves (fs.c). Lives as long as the store. */
+struct ds_fs {
+	struct ds_store *fs_store;
+	_Atomic uint32_t fs_number; /* 0: the home's, before the first join */
+	unsigned fs_place;	    /* in s_fs; 0 is the home file system */
+	struct ds_bars *fs_bars;    /* bars.c */
+	/* guards raising the next three; and fs_joins to fs_join_unkept */
+	pthread_mutex_t fs_state_lock;
+	_Atomic uint64_t fs_instance, fs_order_high;
+	_Atomic uint64_t fs_boot_id;	   /* of fs_instance; 0: not known */
+	_Atomic uint64_t fs_order_durable; /* fs_order_high, as the journal has it */
+	uint32_t fs_joins;		   /* the number of the last join of fs_instance; 0: none */
+	uint64_t fs_kept_instance;	   /* these two: at least as the journal has them */
+	uint32_t fs_kept_joins;
+	bool fs_join_unkept;	      /* a full disk kept the last join out of the journal */
+	_Atomic unsigned fs_deleting; /* batches in progress that delete */
+	/* by number of volume, not the home's; s_marks_lock guards what the file has */
+	struct ds_mark fs_mark[DS_VOLUMES_MAX];
+	uint64_t fs_marks_seq, fs_marked[DS_VOLUMES_MAX];
+	bool fs_marks_there; /* the file has its sectors */
 };
 
 struct ds_store {
 	uint64_t s_reserve;			       /* so_reserve */
 	struct ds_vol *s_vol[DS_VOLUMES_MAX], *s_home; /* by number, once it is open */
 	unsigned s_nvols;
-	pthread_mutex_t s_marks_lock; /* guards the next three */
+	/* s_fs_lock guards adding: the store's file systems, of which the first is the home's */
+	pthread_mutex_t s_fs_lock;
+	struct ds_fs *s_fs[DS_FS_MAX];
+	_Atomic unsigned s_nfs;
+	pthread_mutex_t s_marks_lock; /* guards the file, and fs_marked */
 	int s_marks_fd;
-	uint64_t s_marks_seq, s_mark[16];
+	bool s_marks_new; /* all volumes beside the home were adopted by this start */
+	bool s_marks_met; /* ds_marks_settle has run */
 	uint64_t s_tomb_keep_ns;
 	pthread_mutex_t s_id_lock;
 	struct ds_identity s_id;
 	bool s_listed;		    /* there is a list of volumes: the identity has version 2 */
 	uint32_t s_boot, s_counted; /* s_counted: see ds_obj_count */
 	bool s_opened;
-	_Atomic uint64_t s_instance, s_order_high, s_verifier;
-	_Atomic uint64_t s_order_durable; /* s_order_high, as the journal has it */
-	_Atomic uint64_t s_boot_id;	  /* of s_instance; 0: not known */
-	uint32_t s_joins;		  /* the number of the last join of s_instance; 0: none */
-	uint64_t s_kept_instance;	  /* these two: at least as the journal has them */
-	uint32_t s_kept_joins;
-	bool s_join_unkept; /* a full disk kept the last join out of the journal */
+	_Atomic uint64_t s_verifier;
 	/* random, of this start: a copy of the store that is started has another one */
 	uint64_t s_start_id;
 	uint32_t s_clone_block;
-	struct ds_bars *s_bars; /* bars.c */
 	pthread_mutex_t s_drain_lock;
-	/* guards raising s_instance, s_boot_id and s_order_high; and s_joins, s_kept_... and
-	 * s_join_unkept */
-	pthread_mutex_t s_state_lock;
 	pthread_mutex_t s_owed_lock; /* after a shard's lock */
 	struct ds_owed *s_owed;	     /* fences.c */
 	_Atomic size_t s_nowed;
-	_Atomic unsigned s_deleting; /* batches in progress that delete */
 	struct ds_journal s_journal;
 	struct ds_worker s_worker[DS_WORKERS];
 	pthread_mutex_t s_sessions_lock; /* rebuild.c; taken alone */
@@ -234,6 +255,10 @@ void ds_write_drain(struct ds_store *s);
 
 int ds_identity_write(struct ds_store *s, const struct ds_identity *id);
 
+/* fs.c. The store begins with a home file system that has no number yet. -ENOMEM */
+int ds_fs_open(struct ds_store *s);
+void ds_fs_close(struct ds_store *s);
+
 /* adopt.c. Calls identity once the home may be written to, before the other folders are. */
 int ds_volumes_open(struct ds_store *s,
 		    int (*identity)(struct ds_store *s, void *arg, char *err, size_t errlen),
@@ -252,6 +277,10 @@ int ds_volumes_sync(struct ds_store *s, struct ds_vol **bad);
 int ds_vol_subfolder(struct ds_vol *v);
 /* new: by number, volumes that were just adopted. */
 int ds_marks_open(struct ds_store *s, const bool new[DS_VOLUMES_MAX]);
+/* Once the journal has been read: gives each file system that has no marks in the file its own. */
+int ds_marks_settle(struct ds_store *s);
+/* With s_fs_lock held: a file system that the store meets for the first time. */
+void ds_marks_meet(struct ds_fs *f);
 void ds_marks_close(struct ds_store *s);
 /* Returns a descriptor of the object's file, and its volume. -ENOENT: it is in no volume. Another
  * error: it may be in one. */
@@ -282,12 +311,15 @@ void ds_reserve_make(struct ds_store *s);
 bool ds_reserve_give(struct ds_store *s);
 
 /* journal.c */
-enum ds_rec_type { DS_REC_STATE = 1, DS_REC_TOMB, DS_REC_BAR, DS_REC_RUN };
-/* 40 bytes on disk, big-endian. Programs from before RUN records refuse a journal that has one. */
+/* STATE_OF is a STATE of a file system that is not the home's. */
+enum ds_rec_type { DS_REC_STATE = 1, DS_REC_TOMB, DS_REC_BAR, DS_REC_RUN, DS_REC_STATE_OF };
+/* 40 bytes on disk, big-endian. Programs from before RUN or STATE_OF records refuse a journal that
+ * has one. */
 struct ds_rec {
+	/* STATE_OF: dsr_stripe and dsr_mirror are the file system's number, the high byte first */
 	uint8_t dsr_version, dsr_type, dsr_stripe, dsr_mirror;
 	/* STATE: these two are one number, of the last join of the instance; 0: none, or written by
-	 * a program that stores none */
+	 * a program that stores none. BAR, RUN: dsr_fs 0 is the home file system. */
 	uint16_t dsr_fs, dsr_incarnation;
 	/* STATE: the instance's identity; 0: not known, or written by a program that stores none */
 	uint64_t dsr_ino;
@@ -311,8 +343,8 @@ FORMAT_AT(struct ds_rec, dsr_sum, 36, 4);
 int ds_journal_open(struct ds_store *s, char *err, size_t errlen);
 void ds_journal_close(struct ds_store *s);
 /* Appends records in host order and makes them durable. Adds a STATE record with the current
- * state. */
-int ds_journal_append(struct ds_store *s, struct ds_rec *recs, unsigned n);
+ * state of this file system. */
+int ds_journal_append(struct ds_fs *f, struct ds_rec *recs, unsigned n);
 /* True after an append failed, until one succeeds: memory has state that is not durable. */
 bool ds_journal_behind(struct ds_store *s);
 struct ds_rec ds_rec_object(enum ds_rec_type type, const struct cap_object *o, uint64_t order);
@@ -328,29 +360,30 @@ void ds_tomb_drop(struct ds_store *s, const struct cap_object *o);
  * if there are such objects. An object whose tombstone cannot leave the journal stays deleted.
  * beside: on the fences worker; -EAGAIN while a delete may not be complete.
  */
-int ds_tombs_outlived(struct ds_store *s, const ctl_order *orders, unsigned n, bool beside);
+int ds_tombs_outlived(struct ds_fs *f, const ctl_order *orders, unsigned n, bool beside);
 /* A range of one client becomes a BAR, which programs from before RUN records know. */
-struct ds_rec ds_rec_run(uint32_t first, uint32_t last);
+struct ds_rec ds_rec_run(const struct ds_fs *f, uint32_t first, uint32_t last);
+struct ds_rec ds_rec_bar(const struct ds_fs *f, uint32_t client, uint64_t order);
 int ds_tomb_add(struct ds_store *s, const struct cap_object *o, uint64_t order);
 void ds_tomb_expire(struct ds_store *s);
 /* As ds_journal_append, on the fences worker: it does not wait for all volumes because the segment
  * has grown. */
-int ds_journal_add(struct ds_store *s, struct ds_rec *recs, unsigned n);
+int ds_journal_add(struct ds_fs *f, struct ds_rec *recs, unsigned n);
 
 /* bars.c: the barred clients in memory. -ENOMEM */
-int ds_bars_open(struct ds_store *s);
-void ds_bars_close(struct ds_store *s);
-int ds_bar(struct ds_store *s, uint32_t client);
+int ds_bars_open(struct ds_fs *f);
+void ds_bars_close(struct ds_fs *f);
+int ds_bar(struct ds_fs *f, uint32_t client);
 /* Bars all clients from first to last. For the start: the counts are right only after
  * ds_bars_settle. */
-int ds_bar_run(struct ds_store *s, uint32_t first, uint32_t last);
-void ds_bars_settle(struct ds_store *s);
+int ds_bar_run(struct ds_fs *f, uint32_t first, uint32_t last);
+void ds_bars_settle(struct ds_fs *f);
 /* Locks the bars and returns how many ranges there are. ds_bars_each then calls run for each, in
  * rising order; then unlock. */
-size_t ds_bars_lock(struct ds_store *s);
-void ds_bars_each(struct ds_store *s, void (*run)(void *arg, uint32_t first, uint32_t last),
+size_t ds_bars_lock(struct ds_fs *f);
+void ds_bars_each(struct ds_fs *f, void (*run)(void *arg, uint32_t first, uint32_t last),
 		  void *arg);
-void ds_bars_unlock(struct ds_store *s);
+void ds_bars_unlock(struct ds_fs *f);
 
 /* object.c */
 uint64_t ds_key_hash(const struct cap_object *o);
@@ -423,9 +456,9 @@ void ds_lost_tell(const struct ds_obj *o);
  * is done, the journal gets what it must have (the highest order, the instance), unless the disk is
  * full. add: ds_journal_append or ds_journal_add. *items: n zeroed items of item bytes each, which
  * the caller frees. Not CTL_OK: do nothing. */
-ctl_status ds_batch_begin(struct ds_store *s, uint64_t instance, const ctl_order *orders,
-			  unsigned n, size_t item,
-			  int (*add)(struct ds_store *, struct ds_rec *, unsigned), void **items);
+ctl_status ds_batch_begin(struct ds_fs *f, uint64_t instance, const ctl_order *orders, unsigned n,
+			  size_t item, int (*add)(struct ds_fs *, struct ds_rec *, unsigned),
+			  void **items);
 
 /* fences.c. Records an epoch that is yet to be stored: a load of the object gets it, under the
  * shard's lock. Without memory the fence is not done. */

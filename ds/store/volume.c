@@ -11,7 +11,7 @@
  * An object does not exist only if every volume says so. If it were created a second time while its
  * volume cannot be read, the data written would be lost. But new files must work without the failed
  * volume. The metadata server numbers files upwards, so a volume that never held an object of a
- * file with a number as high cannot hold this one (v_high). The home's file "marks" makes each
+ * file with a number as high cannot hold this one (mr_high). The home's file "marks" makes each
  * volume's highest number durable, MARK_STEP ahead of use. So after a crash, at most that many new
  * files are refused while a volume fails.
  *
@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <linux/fs.h>
 #include <sodium.h>
@@ -34,21 +35,30 @@
 #include <unistd.h>
 #include <urcu/compiler.h>
 
-#define MARKS_VERSION 1
-#define MARKS_APART   4096
-#define MARK_STEP     16384u
-#define SPACE_MS      1000u	    /* how old the figure for free space may be */
-#define FULL_BYTES    (64ull << 20) /* a volume with less free space gets no new objects */
+#define MARKS_VERSION	 1
+#define MARKS_VERSION_FS 2 /* of a file system that is not the home's */
+#define MARKS_APART	 4096
+#define MARK_STEP	 16384u
+#define SPACE_MS	 1000u	       /* how old the figure for free space may be */
+#define FULL_BYTES	 (64ull << 20) /* a volume with less free space gets no new objects */
 
-/* On disk, big-endian, in one sector. mk_ino, indexed by the volume's number: the volume has no
- * object of a file with a higher number. */
+/*
+ * On disk, big-endian, in one sector. mk_ino, indexed by the volume's number: the volume has no
+ * object of a file with a higher number. Each file system has marks of its own, since each numbers
+ * its files by itself: the home's first, with version 1, and then one pair of sectors for each of
+ * the others, with version 2. Programs from before version 2 read the first pair alone.
+ */
 struct marks {
-	uint8_t mk_version, mk_zero[7];
+	uint8_t mk_version, mk_zero;
+	uint16_t mk_fs; /* version 1: 0 */
+	uint8_t mk_zero2[4];
 	uint64_t mk_seq;
 	uint64_t mk_ino[16];
 	uint64_t mk_sum;
 };
 _Static_assert(sizeof(struct marks) == 152 && sizeof(struct marks) <= 512, "the format of marks");
+_Static_assert(offsetof(struct marks, mk_fs) == 2 && offsetof(struct marks, mk_seq) == 8,
+	       "the format of marks");
 _Static_assert(DS_VOLUMES_MAX <= 16, "a mark for each");
 
 /* ---- the list of folders ---- */
@@ -291,117 +301,227 @@ int ds_volumes_sync(struct ds_store *s, struct ds_vol **bad)
 
 /* ---- marks ---- */
 
-static void marks_seal(struct ds_store *s, struct marks *m)
+static void marks_seal(const struct ds_fs *f, struct marks *m)
 {
-	*m = (struct marks){.mk_version = MARKS_VERSION, .mk_seq = htobe64(s->s_marks_seq)};
-	for (unsigned i = 0; i < 16; i++)
-		m->mk_ino[i] = htobe64(s->s_mark[i]);
+	*m = (struct marks){.mk_version = MARKS_VERSION, .mk_seq = htobe64(f->fs_marks_seq)};
+	if (f->fs_place) {
+		m->mk_version = MARKS_VERSION_FS;
+		m->mk_fs = htobe16((uint16_t)ds_fs_number(f));
+	}
+	for (unsigned i = 0; i < DS_VOLUMES_MAX; i++)
+		m->mk_ino[i] = htobe64(f->fs_marked[i]);
 	m->mk_sum = htobe64(hash_bytes(m, offsetof(struct marks, mk_sum)));
 }
 
-/* Writes over the older of the two sectors. With s_marks_lock held, or before other threads run. */
-static int marks_write(struct ds_store *s)
+/* Where sector k (0 or 1) of a file system's marks is. */
+static off_t marks_at(unsigned place, uint64_t k)
 {
+	return (off_t)(2 * place + k % 2) * MARKS_APART;
+}
+
+/* Writes over the older of the two sectors. With s_marks_lock held, or before other threads run. */
+static int marks_write(struct ds_fs *f)
+{
+	struct ds_store *s = f->fs_store;
 	struct marks m;
 	int err = 0;
 
-	s->s_marks_seq++;
-	marks_seal(s, &m);
+	f->fs_marks_seq++;
+	marks_seal(f, &m);
 	errno = 0;
-	if (pwrite(s->s_marks_fd, &m, sizeof(m), (off_t)(s->s_marks_seq % 2 * MARKS_APART)) !=
+	if (pwrite(s->s_marks_fd, &m, sizeof(m), marks_at(f->fs_place, f->fs_marks_seq)) !=
 		    (ssize_t)sizeof(m) ||
 	    fdatasync(s->s_marks_fd) < 0)
 		err = errno ? -errno : -EIO;
 	/* The next write goes to the same sector: the other one holds the last good marks. */
 	if (err)
-		s->s_marks_seq--;
+		f->fs_marks_seq--;
 	return err;
 }
 
-static bool marks_read(struct ds_store *s)
+/* False: this place of the file has no good marks. *fs: the number in them; 0: the home's. */
+static bool marks_read(struct ds_store *s, unsigned place, uint32_t *fs, struct marks *out)
 {
 	bool found = false;
 
-	for (unsigned k = 0; k < 2; k++) {
+	for (uint64_t k = 0; k < 2; k++) {
 		struct marks m;
 
-		if (pread(s->s_marks_fd, &m, sizeof(m), (off_t)(k * MARKS_APART)) !=
-			    (ssize_t)sizeof(m) ||
-		    m.mk_version != MARKS_VERSION ||
+		if (pread(s->s_marks_fd, &m, sizeof(m), marks_at(place, k)) != (ssize_t)sizeof(m) ||
+		    m.mk_version != (place ? MARKS_VERSION_FS : MARKS_VERSION) ||
 		    m.mk_sum != htobe64(hash_bytes(&m, offsetof(struct marks, mk_sum))) ||
-		    (found && be64toh(m.mk_seq) <= s->s_marks_seq))
+		    (found && be64toh(m.mk_seq) <= be64toh(out->mk_seq)))
 			continue;
-		s->s_marks_seq = be64toh(m.mk_seq);
-		for (unsigned i = 0; i < 16; i++)
-			s->s_mark[i] = be64toh(m.mk_ino[i]);
+		*out = m;
+		*fs = be16toh(m.mk_fs);
 		found = true;
 	}
 	return found;
 }
 
-/* Writes the file's blocks once, so that later writes only overwrite them. */
-static int marks_make(struct ds_store *s)
+static void marks_use(struct ds_fs *f, const struct marks *m)
+{
+	f->fs_marks_seq = be64toh(m->mk_seq);
+	for (unsigned i = 0; i < DS_VOLUMES_MAX; i++)
+		f->fs_marked[i] = be64toh(m->mk_ino[i]);
+}
+
+/* Writes the blocks once, so that later writes only overwrite them. */
+static int marks_make(struct ds_store *s, unsigned place)
 {
 	uint8_t zero[2 * MARKS_APART] = {0};
 
 	errno = 0;
-	if (pwrite(s->s_marks_fd, zero, sizeof(zero), 0) != (ssize_t)sizeof(zero))
+	if (pwrite(s->s_marks_fd, zero, sizeof(zero), marks_at(place, 0)) != (ssize_t)sizeof(zero))
 		return errno ? -errno : -EIO;
 	return fsync(s->s_marks_fd) < 0 || fsync(s->s_home->v_dirfd) < 0 ? -errno : 0;
 }
 
+/* The marks in memory become those of the file. */
+static void marks_begin(struct ds_fs *f)
+{
+	struct ds_store *s = f->fs_store;
+
+	for (unsigned i = 1; i < s->s_nvols; i++) {
+		struct ds_vol *v = s->s_vol[i];
+		struct ds_mark *mr = &f->fs_mark[v->v_number];
+
+		mr->mr_fs = f;
+		mr->mr_vol = v;
+		atomic_store(&mr->mr_high, f->fs_marked[v->v_number]);
+		atomic_store(&mr->mr_mark, f->fs_marked[v->v_number]);
+	}
+}
+
+/* Reads the marks of the file systems that are not the home's. */
+static int marks_others(struct ds_store *s)
+{
+	for (unsigned place = 1; place < DS_FS_MAX; place++) {
+		struct marks m;
+		struct ds_fs *f;
+		uint32_t fs;
+		int err;
+
+		/* The places are in use from the first on, in the order of s_fs. */
+		if (!marks_read(s, place, &fs, &m))
+			return 0;
+		err = ds_store_fs_meet(s, fs, &f);
+		if (err || f->fs_place != place)
+			return err ? err : -EINVAL;
+		marks_use(f, &m);
+		f->fs_marks_there = true;
+	}
+	return 0;
+}
+
 int ds_marks_open(struct ds_store *s, const bool new[DS_VOLUMES_MAX])
 {
-	bool all_new = true, write = false;
+	struct ds_fs *home = s->s_fs[0];
+	bool write = false;
+	struct marks m;
 	struct stat st;
+	uint32_t fs;
 	int err = 0;
 
 	s->s_marks_fd = openat(s->s_home->v_dirfd, "marks", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (s->s_marks_fd < 0 || fstat(s->s_marks_fd, &st) < 0)
 		return -errno;
+	s->s_marks_new = true;
 	for (unsigned i = 1; i < s->s_nvols; i++)
-		all_new &= new[s->s_vol[i]->v_number];
-	if (!marks_read(s)) {
-		memset(s->s_mark, all_new ? 0 : 0xff, sizeof(s->s_mark));
-		if (!all_new)
+		s->s_marks_new &= new[s->s_vol[i]->v_number];
+	home->fs_marks_there = true;
+	if (marks_read(s, 0, &fs, &m)) {
+		marks_use(home, &m);
+		err = marks_others(s);
+	} else {
+		memset(home->fs_marked, s->s_marks_new ? 0 : 0xff, sizeof(home->fs_marked));
+		if (!s->s_marks_new)
 			log_warn("store: %s/marks is unreadable: while a volume fails, this server "
 				 "takes no new files",
 				 s->s_home->v_dir);
 		write = true;
 		if (st.st_size < 2 * MARKS_APART)
-			err = marks_make(s);
+			err = marks_make(s, 0);
 	}
-	for (unsigned i = 1; i < s->s_nvols; i++) {
-		struct ds_vol *v = s->s_vol[i];
+	for (unsigned k = 0; k < atomic_load(&s->s_nfs) && !err; k++) {
+		bool changed = write && !k;
 
-		if (new[v->v_number]) {
-			s->s_mark[v->v_number] = 0;
-			write = true;
+		for (unsigned i = 1; i < s->s_nvols; i++) {
+			unsigned v = s->s_vol[i]->v_number;
+
+			if (new[v])
+				s->s_fs[k]->fs_marked[v] = 0;
+			changed |= new[v];
 		}
-		atomic_store(&v->v_high, s->s_mark[v->v_number]);
-		atomic_store(&v->v_mark, s->s_mark[v->v_number]);
+		marks_begin(s->s_fs[k]);
+		err = changed ? marks_write(s->s_fs[k]) : 0;
 	}
-	return err || !write ? err : marks_write(s);
+	return err;
 }
 
-static int mark_raise(struct ds_vol *v, uint64_t ino)
+/* A file system that has no marks in the file. Unless all its volumes are new, nothing says how
+ * high its files are numbered. */
+static int marks_add(struct ds_fs *f, bool none)
 {
-	struct ds_store *s = v->v_store;
+	struct ds_store *s = f->fs_store;
+	int err;
+
+	memset(f->fs_marked, none ? 0 : 0xff, sizeof(f->fs_marked));
+	err = marks_make(s, f->fs_place);
+	if (!err)
+		err = marks_write(f);
+	f->fs_marks_there = !err;
+	marks_begin(f);
+	return err;
+}
+
+int ds_marks_settle(struct ds_store *s)
+{
+	int err = 0;
+
+	s->s_marks_met = true;
+	for (unsigned k = 0; k < atomic_load(&s->s_nfs) && s->s_nvols > 1 && !err; k++)
+		if (!s->s_fs[k]->fs_marks_there)
+			err = marks_add(s->s_fs[k], s->s_marks_new);
+	return err;
+}
+
+/* While the store is opened, ds_marks_open and ds_marks_settle do it. */
+void ds_marks_meet(struct ds_fs *f)
+{
+	struct ds_store *s = f->fs_store;
+	int err;
+
+	if (s->s_nvols == 1 || !s->s_marks_met)
+		return;
+	pthread_mutex_lock(&s->s_marks_lock);
+	err = marks_add(f, true);
+	pthread_mutex_unlock(&s->s_marks_lock);
+	if (err)
+		log_warn("store: %s/marks: %s: while a volume fails, this server takes no new "
+			 "files of file system %" PRIu32 " after a restart",
+			 s->s_home->v_dir, strerror(-err), ds_fs_number(f));
+}
+
+static int mark_raise(struct ds_mark *mr, uint64_t ino)
+{
+	struct ds_fs *f = mr->mr_fs;
+	struct ds_store *s = f->fs_store;
+	unsigned v = mr->mr_vol->v_number;
 	int err = 0;
 
 	pthread_mutex_lock(&s->s_marks_lock);
-	if (ino > atomic_load(&v->v_mark)) {
-		uint64_t old = s->s_mark[v->v_number], high = atomic_load(&v->v_high);
+	if (ino > atomic_load(&mr->mr_mark)) {
+		uint64_t old = f->fs_marked[v], high = atomic_load(&mr->mr_high);
 
 		if (ino < high)
 			ino = high;
-		s->s_mark[v->v_number] =
-			ino <= UINT64_MAX - MARK_STEP ? ino + MARK_STEP : UINT64_MAX;
-		err = marks_write(s);
+		f->fs_marked[v] = ino <= UINT64_MAX - MARK_STEP ? ino + MARK_STEP : UINT64_MAX;
+		err = marks_write(f);
 		if (err)
-			s->s_mark[v->v_number] = old;
+			f->fs_marked[v] = old;
 		else
-			atomic_store(&v->v_mark, s->s_mark[v->v_number]);
+			atomic_store(&mr->mr_mark, f->fs_marked[v]);
 	}
 	pthread_mutex_unlock(&s->s_marks_lock);
 	if (err) {
@@ -413,55 +533,86 @@ static int mark_raise(struct ds_vol *v, uint64_t ino)
 
 static void mark_job(struct ds_job *j)
 {
-	struct ds_vol *v = caa_container_of(j, struct ds_vol, v_mark_job);
+	struct ds_mark *mr = caa_container_of(j, struct ds_mark, mr_job);
 
 	/* Nothing is above UINT64_MAX. */
-	if (atomic_load(&v->v_mark) != UINT64_MAX)
-		mark_raise(v, atomic_load(&v->v_mark) + 1);
-	atomic_store(&v->v_marking, false);
+	if (atomic_load(&mr->mr_mark) != UINT64_MAX)
+		mark_raise(mr, atomic_load(&mr->mr_mark) + 1);
+	atomic_store(&mr->mr_marking, false);
+}
+
+/* The file system that counts for the object's mark. A store that has joined none yet has only the
+ * home's. NULL: the store has not met it. */
+static struct ds_fs *mark_fs(struct ds_store *s, const struct cap_object *key)
+{
+	struct ds_fs *f = ds_store_fs(s, key->co_fs), *home = ds_store_fs_home(s);
+
+	return f || ds_fs_number(home) ? f : home;
 }
 
 /*
- * Called before an object of file ino is made in v. Raises v_high first, and then reads v_mark.
+ * Called before an object of file ino is made in v. Raises mr_high first, and then reads mr_mark.
  * ds_marks_close works in the opposite order. So either this function waits for ds_marks_close, or
  * ds_marks_close writes a mark that includes ino.
  */
-static int mark_admit(struct ds_vol *v, uint64_t ino)
+static int mark_admit(struct ds_vol *v, const struct cap_object *key)
 {
-	uint64_t high = atomic_load(&v->v_high), mark;
+	uint64_t ino = key->co_ino, high, mark;
+	struct ds_mark *mr;
+	struct ds_fs *f;
 
 	if (v == v->v_store->s_home)
 		return 0;
-	while (ino > high && !atomic_compare_exchange_weak(&v->v_high, &high, ino))
+	f = mark_fs(v->v_store, key);
+	if (!f)
+		return -EINVAL;
+	mr = &f->fs_mark[v->v_number];
+	high = atomic_load(&mr->mr_high);
+	while (ino > high && !atomic_compare_exchange_weak(&mr->mr_high, &high, ino))
 		;
-	mark = atomic_load(&v->v_mark);
+	mark = atomic_load(&mr->mr_mark);
 	if (ino > mark)
-		return mark_raise(v, ino);
+		return mark_raise(mr, ino);
 	if (mark - ino < MARK_STEP / 2 && mark != UINT64_MAX &&
-	    !atomic_exchange(&v->v_marking, true)) {
-		v->v_mark_job.jb_run = mark_job;
-		ds_store_submit(v->v_store, DS_WORKER_HEALTH, &v->v_mark_job);
+	    !atomic_exchange(&mr->mr_marking, true)) {
+		mr->mr_job.jb_run = mark_job;
+		ds_store_submit(v->v_store, DS_WORKER_HEALTH, &mr->mr_job);
 	}
 	return 0;
+}
+
+/* With s_marks_lock held. */
+static int marks_close(struct ds_fs *f)
+{
+	struct ds_store *s = f->fs_store;
+	int err;
+
+	for (unsigned i = 1; i < s->s_nvols; i++) {
+		struct ds_mark *mr = &f->fs_mark[s->s_vol[i]->v_number];
+
+		atomic_store(&mr->mr_mark, 0);
+		f->fs_marked[s->s_vol[i]->v_number] = atomic_load(&mr->mr_high);
+	}
+	err = f->fs_marks_there ? marks_write(f) : 0;
+	for (unsigned i = 1; i < s->s_nvols && !err; i++)
+		atomic_store(&f->fs_mark[s->s_vol[i]->v_number].mr_mark,
+			     f->fs_marked[s->s_vol[i]->v_number]);
+	return err;
 }
 
 /* The daemon ends in order: store the exact highest numbers. */
 void ds_marks_close(struct ds_store *s)
 {
-	int err;
+	int err = 0;
 
 	if (s->s_nvols == 1)
 		return;
 	pthread_mutex_lock(&s->s_marks_lock);
-	for (unsigned i = 1; i < s->s_nvols; i++) {
-		struct ds_vol *v = s->s_vol[i];
+	for (unsigned k = 0; k < atomic_load(&s->s_nfs); k++) {
+		int e = marks_close(s->s_fs[k]);
 
-		atomic_store(&v->v_mark, 0);
-		s->s_mark[v->v_number] = atomic_load(&v->v_high);
+		err = err ? err : e;
 	}
-	err = marks_write(s);
-	for (unsigned i = 1; i < s->s_nvols && !err; i++)
-		atomic_store(&s->s_vol[i]->v_mark, s->s_mark[s->s_vol[i]->v_number]);
 	pthread_mutex_unlock(&s->s_marks_lock);
 	if (err)
 		log_warn("store: %s/marks: %s", s->s_home->v_dir, strerror(-err));
@@ -469,10 +620,16 @@ void ds_marks_close(struct ds_store *s)
 
 /* ---- looking for an object ---- */
 
-/* True if, despite error err in v, an object of file ino may be there. */
-static bool volume_may_have(const struct ds_vol *v, uint64_t ino, int err)
+/* True if, despite error err in v, the object may be there. A file system that the store has not
+ * met has no objects in it. */
+static bool volume_may_have(const struct ds_vol *v, const struct cap_object *key, int err)
 {
-	return v == v->v_store->s_home || !ds_of_the_disk(err) || ino <= atomic_load(&v->v_high);
+	struct ds_fs *f;
+
+	if (v == v->v_store->s_home || !ds_of_the_disk(err))
+		return true;
+	f = mark_fs(v->v_store, key);
+	return f && key->co_ino <= atomic_load(&f->fs_mark[v->v_number].mr_high);
 }
 
 int ds_vol_find(struct ds_store *s, const struct cap_object *key, struct ds_vol **vol)
@@ -491,7 +648,7 @@ int ds_vol_find(struct ds_store *s, const struct cap_object *key, struct ds_vol 
 		if (err == -ENOENT)
 			continue;
 		ds_health_note(*vol, false, err);
-		if (!unknown && volume_may_have(*vol, key->co_ino, err))
+		if (!unknown && volume_may_have(*vol, key, err))
 			unknown = err;
 	}
 	return unknown ? unknown : -ENOENT;
@@ -520,8 +677,7 @@ int ds_vol_unlink(struct ds_store *s, const struct cap_object *key)
 		gone |= !err;
 		if (err && err != -ENOENT)
 			ds_health_note(s->s_vol[i], true, err);
-		if (err && err != -ENOENT && !unknown &&
-		    volume_may_have(s->s_vol[i], key->co_ino, err))
+		if (err && err != -ENOENT && !unknown && volume_may_have(s->s_vol[i], key, err))
 			unknown = err;
 	}
 	return gone ? 0 : unknown;
@@ -652,7 +808,7 @@ static struct ds_vol *volume_choose(struct ds_store *s)
 /* An error of the marks is the home's, and mark_raise has noted it. */
 static int admit_and_make(struct ds_vol *v, const struct cap_object *key, bool lost)
 {
-	int fd = mark_admit(v, key->co_ino);
+	int fd = mark_admit(v, key);
 
 	if (fd < 0)
 		return fd == -ENOSPC ? -EIO : fd;

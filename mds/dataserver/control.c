@@ -307,7 +307,8 @@ static void serve_hello(struct ds_reg *d, struct rpc_call *call)
 	lk->lk_conn = conn;
 	lk->lk_loop = rpc_conn_loop(conn);
 	lk->lk_id = rpc_conn_id(conn);
-	err = ctl_chan_accept_by(&lk->lk_chan, call, hello_key, lk, control_serve, lk);
+	err = ctl_chan_accept_by(&lk->lk_chan, call, ns_super(d->d_ns)->su_fs, hello_key, lk,
+				 control_serve, lk);
 	if (err == -EKEYREJECTED && log_due(&last)) {
 		rpc_addr_text((const struct sockaddr *)rpc_conn_peer(conn), addr, sizeof(addr));
 		log_warn("control: %s: a data server uses outdated keys, or the cluster key after "

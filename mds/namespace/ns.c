@@ -30,7 +30,12 @@ int ns_super_put(struct ns *ns, struct kv_txn *t, const struct ns_super *su)
 	return kv_put(t, ns_slice("S", 1), ns_slice(&r, sizeof(r)));
 }
 
-static int format(struct ns *ns, struct kv_txn *t)
+uint64_t ns_first_ino(uint16_t fs)
+{
+	return (fs == 1 ? 0 : (uint64_t)fs << 48) | (NS_ROOT_INO + 1);
+}
+
+static int format(struct ns *ns, const struct ns_identity *id, struct kv_txn *t)
 {
 	struct ns_super *su = &ns->n_super;
 	uint8_t k[NS_KEY_INODE];
@@ -44,10 +49,10 @@ static int format(struct ns *ns, struct kv_txn *t)
 		/* A root without a super record means a damaged store, not an empty one. */
 		return err ? err : -EIO;
 	*su = (struct ns_super){
-		.su_fs = 1,
+		.su_fs = id->id_fs ? id->id_fs : 1,
 		.su_incarnation = 1,
 		.su_boot = 1,
-		.su_ino_next = NS_ROOT_INO + 1,
+		.su_ino_next = ns_first_ino(id->id_fs ? id->id_fs : 1),
 		.su_ds_next = 1,
 		.su_client_next = 1,
 		.su_order_next = 1,
@@ -56,6 +61,8 @@ static int format(struct ns *ns, struct kv_txn *t)
 	randombytes_buf(su->su_uuid, sizeof(su->su_uuid));
 	su->su_uuid[6] = (su->su_uuid[6] & 0x0f) | 0x40; /* RFC 9562: version 4 */
 	su->su_uuid[8] = (su->su_uuid[8] & 0x3f) | 0x80;
+	if (id->id_cluster)
+		memcpy(su->su_uuid, id->id_uuid, sizeof(su->su_uuid));
 	randombytes_buf(su->su_fh_key, sizeof(su->su_fh_key));
 	randombytes_buf(su->su_dir_key, sizeof(su->su_dir_key));
 	clock_gettime(CLOCK_REALTIME, &ts);
@@ -77,21 +84,36 @@ static int format(struct ns *ns, struct kv_txn *t)
 	return err ? err : ns_super_put(ns, t, su);
 }
 
+struct opening {
+	struct ns *op_ns;
+	const struct ns_identity *op_id;
+};
+
+static bool identity_is(const struct ns_identity *id, const struct ns_super *su)
+{
+	return (!id->id_fs || id->id_fs == su->su_fs) &&
+	       (!id->id_cluster || !memcmp(id->id_uuid, su->su_uuid, sizeof(su->su_uuid)));
+}
+
 static int open_run(void *arg, struct kv_txn *t)
 {
-	struct ns *ns = arg;
+	struct opening *op = arg;
+	struct ns *ns = op->op_ns;
 	struct kv_slice val;
 	uint64_t inodes;
 	int err;
 
 	err = kv_get(t, ns_slice("S", 1), &val);
 	if (err == -ENOENT)
-		return format(ns, t);
+		return format(ns, op->op_id, t);
 	if (err)
 		return err;
 	err = ns_super_decode(val, &ns->n_super, &inodes);
 	if (err)
 		return -EPROTO;
+	/* Before anything changes: this may be the store of another instance. */
+	if (!identity_is(op->op_id, &ns->n_super))
+		return -EEXIST;
 	atomic_store(&ns->n_inodes, inodes);
 	ns->n_super.su_boot++;
 	err = ns_boot_begin(t, &ns->n_super);
@@ -128,8 +150,27 @@ static int sums_open(struct ns *ns)
 	return err;
 }
 
+static void other_identity(const struct ns_super *su, char *err, size_t errlen)
+{
+	char uuid[33];
+
+	sodium_bin2hex(uuid, sizeof(uuid), su->su_uuid, sizeof(su->su_uuid));
+	snprintf(err, errlen,
+		 "mds.fs or mds.cluster: the store is that of file system %u of cluster %s",
+		 su->su_fs, uuid);
+}
+
 int ns_open(struct ns **out, struct kv *kv, char *err, size_t errlen)
 {
+	const struct ns_identity any = {0};
+
+	return ns_open_as(out, kv, &any, err, errlen);
+}
+
+int ns_open_as(struct ns **out, struct kv *kv, const struct ns_identity *id, char *err,
+	       size_t errlen)
+{
+	struct opening op = {.op_id = id};
 	struct ns *ns;
 	int rc;
 
@@ -143,7 +184,13 @@ int ns_open(struct ns **out, struct kv *kv, char *err, size_t errlen)
 		return -ENOMEM;
 	}
 	ns->n_kv = kv;
-	rc = kv_run_sync(kv, open_run, ns);
+	op.op_ns = ns;
+	rc = kv_run_sync(kv, open_run, &op);
+	if (rc == -EEXIST) {
+		other_identity(&ns->n_super, err, errlen);
+		free(ns);
+		return rc;
+	}
 	if (rc) {
 		snprintf(err, errlen, "%s",
 			 rc == -EPROTO ? "the super record is damaged or of another version"

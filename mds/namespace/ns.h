@@ -156,6 +156,19 @@ struct ns_super {
  * commits it. Blocks: call it at the start only. */
 struct ns;
 int ns_open(struct ns **out, struct kv *kv, char *err, size_t errlen);
+/* Which file system of which cluster: what a new store becomes, and what another one must be. */
+struct ns_identity {
+	uint16_t id_fs;	 /* 0: not said; a new store is file system 1 */
+	bool id_cluster; /* id_uuid is said; else a new store is a cluster of its own */
+	uint8_t id_uuid[16];
+};
+/* As ns_open. -EEXIST: the store has another identity. */
+int ns_open_as(struct ns **out, struct kv *kv, const struct ns_identity *id, char *err,
+	       size_t errlen);
+/* The first inode number that a file system gives (after the root's): its own number is in the top
+ * 16 bits (cap_fs_of), so no two file systems of a cluster give one number. The first file system
+ * has zeros there, as stores had before there were several. */
+uint64_t ns_first_ino(uint16_t fs);
 void ns_close(struct ns *ns);
 /* boot.c: the store must not go back in time (docs/recovery.md). Has the store been where another
  * server says that it saw the store: in this boot, with this identity (0: not known)? 0.

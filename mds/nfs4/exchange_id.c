@@ -55,7 +55,6 @@ static bool impl_stripes(const struct mds *m, const char *name, uint32_t len)
 static void put_exchange_id(struct compound *c, struct st_client *cl, bool confirmed)
 {
 	struct xdr_out *x = c->out;
-	uint32_t n = (uint32_t)strlen(c->m->m_scope);
 
 	xdr_put_u64(x, cl->cl_id);
 	xdr_put_u32(x, cl->cl_cs_seq);
@@ -63,8 +62,8 @@ static void put_exchange_id(struct compound *c, struct st_client *cl, bool confi
 			       (confirmed ? EXCHGID4_FLAG_CONFIRMED_R : 0));
 	op_mach_put(x, cl);
 	xdr_put_u64(x, 0); /* so_minor_id: the same on every address of this server */
-	xdr_put_opaque(x, c->m->m_scope, n);
-	xdr_put_opaque(x, c->m->m_scope, n);
+	xdr_put_opaque(x, c->m->m_owner, (uint32_t)strlen(c->m->m_owner));
+	xdr_put_opaque(x, c->m->m_scope, (uint32_t)strlen(c->m->m_scope));
 	xdr_put_u32(x, 0); /* no implementation id */
 }
 

@@ -634,9 +634,11 @@ static void against_ds(const uint8_t *data, size_t size)
 	}
 }
 
+static struct sockaddr_in ds_mds; /* where the data server looks for its MDS */
+
 static void start_control(void)
 {
-	if (ds_control_start(&ds))
+	if (ds_control_start(&ds, (struct sockaddr *)&ds_mds, sizeof(ds_mds)))
 		fz_bug("no control connection");
 }
 
@@ -656,7 +658,7 @@ static void answer_hello(struct peer *p, uint32_t xid, struct xdr_in *x)
 	p->p_protocol = NEW_PROTOCOL;
 	derive(p, id, theirs, nonce);
 	put_reply(&out, xid);
-	xdr_put_u32(&out, NEW_PROTOCOL);
+	xdr_put_u32(&out, NEW_PROTOCOL | 1 * CTL_HELLO_FS);
 	xdr_put_fixed(&out, nonce, 32);
 	send_record(p, &out);
 }
@@ -689,10 +691,11 @@ static void answer_join(struct peer *p, uint32_t xid, struct xdr_in *x)
 
 static void start_ds(void)
 {
-	struct sockaddr_in *sin = (struct sockaddr_in *)&ds.d_mds;
+	struct sockaddr_in *sin = &ds_mds;
 	struct ds_store_opts opts = {.so_name = "fuzz", .so_tomb_keep_ms = 1000};
 	socklen_t len = sizeof(*sin);
 	char err[256], path[160];
+	struct ds_control_state cs;
 	struct xdr_in x;
 	uint32_t xid;
 	int fd;
@@ -714,7 +717,6 @@ static void start_ds(void)
 	if (bind(fd, (struct sockaddr *)sin, sizeof(*sin)) || listen(fd, 1) ||
 	    getsockname(fd, (struct sockaddr *)sin, &len))
 		fz_bug("cannot listen");
-	ds.d_mdslen = len;
 	if (ds_pull_start(&ds))
 		fz_bug("no threads");
 	fz_on_loop(start_control);
@@ -731,8 +733,10 @@ static void start_ds(void)
 		else
 			answer_join(as_mds, xid, &x);
 	}
-	while (!atomic_load(&ds.d_joined))
+	do {
 		usleep(1000);
+		ds_control_state(&ds, 0, &cs);
+	} while (!cs.cs_joined);
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);

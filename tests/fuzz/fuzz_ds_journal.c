@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RECORDS = 64, TOMB_KEEP_MS = 1000 * 1000 };
+enum { RECORDS = DS_FS_MAX - 1, TOMB_KEEP_MS = 1000 * 1000 };
 
 static char dir[128], journal[160];
 
@@ -71,6 +71,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	s = store();
 	if (!s)
 		abort();
+	/* As a store that has joined file system 1. */
+	if (ds_store_set_cluster(s, (const uint8_t *)"the fuzzers' own", 1))
+		abort();
 	ds_store_close(s);
 	return 0;
 }
@@ -109,9 +112,19 @@ static bool is_bar(const struct ds_rec *r)
 	return r->dsr_type == DS_REC_BAR || r->dsr_type == DS_REC_RUN;
 }
 
+/* The file system that the record is about; the home's is 1. */
+static uint32_t fs_of(const struct ds_rec *r)
+{
+	uint32_t fs = r->dsr_type == DS_REC_STATE_OF ? (uint32_t)r->dsr_stripe << 8 | r->dsr_mirror
+		      : is_bar(r)		     ? be16toh(r->dsr_fs)
+						     : 1;
+
+	return fs || r->dsr_type == DS_REC_STATE_OF ? fs : 1;
+}
+
 static bool refused(const struct ds_rec *r)
 {
-	if (r->dsr_type < DS_REC_STATE || r->dsr_type > DS_REC_RUN)
+	if (r->dsr_type < DS_REC_STATE || r->dsr_type > DS_REC_STATE_OF || !fs_of(r))
 		return true;
 	/* 0 is the metadata server, which is no client. */
 	return is_bar(r) && (!first_of(r) || first_of(r) > last_of(r) || last_of(r) > UINT32_MAX);
@@ -147,7 +160,9 @@ static void parse(struct input *in, const uint8_t *data, size_t size)
 		const struct ds_rec *r = &in->in_rec[in->in_good];
 
 		in->in_refused |= refused(r);
-		if (r->dsr_type == DS_REC_STATE && be64toh(r->dsr_b) > in->in_high)
+		if ((r->dsr_type == DS_REC_STATE ||
+		     (r->dsr_type == DS_REC_STATE_OF && fs_of(r) == 1)) &&
+		    be64toh(r->dsr_b) > in->in_high)
 			in->in_high = be64toh(r->dsr_b);
 	}
 }
@@ -168,26 +183,30 @@ static void write_journal(const struct input *in)
 	close(fd);
 }
 
-static bool is_said(const struct input *in, uint32_t client)
+static bool is_said(const struct input *in, uint32_t fs, uint32_t client)
 {
 	for (unsigned i = 0; i < in->in_good; i++) {
 		const struct ds_rec *r = &in->in_rec[i];
 
-		if (is_bar(r) && first_of(r) <= client && client <= last_of(r))
+		if (is_bar(r) && fs_of(r) == fs && first_of(r) <= client && client <= last_of(r))
 			return true;
 	}
 	return false;
 }
 
-static void check_client(const struct input *in, struct ds_store *s, uint32_t client)
+static void check_client(const struct input *in, struct ds_store *s, uint32_t fs, uint32_t client)
 {
-	if (client && ds_store_barred(s, client) != is_said(in, client))
+	struct ds_fs *f = ds_store_fs(s, fs);
+
+	if (!f)
+		abort();
+	if (client && ds_store_barred(f, client) != is_said(in, fs, client))
 		abort();
 }
 
 static void check(const struct input *in, struct ds_store *s)
 {
-	if (atomic_load(&s->s_order_high) != in->in_high)
+	if (atomic_load(&s->s_fs[0]->fs_order_high) != in->in_high)
 		abort();
 	for (unsigned i = 0; i < in->in_good; i++) {
 		const struct ds_rec *r = &in->in_rec[i];
@@ -196,10 +215,10 @@ static void check(const struct input *in, struct ds_store *s)
 		if (r->dsr_type == DS_REC_TOMB && !ds_tomb_bars(s, &o, false))
 			abort();
 		if (is_bar(r)) {
-			check_client(in, s, first_of(r) - 1);
-			check_client(in, s, first_of(r));
-			check_client(in, s, (uint32_t)last_of(r));
-			check_client(in, s, (uint32_t)last_of(r) + 1);
+			check_client(in, s, fs_of(r), first_of(r) - 1);
+			check_client(in, s, fs_of(r), first_of(r));
+			check_client(in, s, fs_of(r), (uint32_t)last_of(r));
+			check_client(in, s, fs_of(r), (uint32_t)last_of(r) + 1);
 		}
 	}
 }

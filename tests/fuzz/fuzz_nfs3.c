@@ -79,9 +79,10 @@ static const struct rpc_service svc = {
 
 /* A control connection is not made: a question about a striped file ends in its deadline, so no
  * such handle is given. */
-struct ctl_chan *ds_control_chan(struct ds *d)
+struct ctl_chan *ds_control_chan(struct ds *d, const struct ds_fs *f)
 {
 	(void)d;
+	(void)f;
 	return NULL;
 }
 
@@ -162,6 +163,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	struct ds_store_opts opts = {.so_dir = dir, .so_name = "fuzz", .so_tomb_keep_ms = 1000};
 	static struct loop *loops[1];
+	struct ds_fs *fs;
 	pthread_t t;
 	char err[256];
 
@@ -187,8 +189,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 		abort();
 	}
 	export_tree();
-	atomic_store(&ds.d_lease_end_ns, UINT64_MAX);
-	atomic_store(&ds.d_fs, 1);
+	if (ds_store_fs_meet(ds.d_store, 1, &fs))
+		abort();
+	atomic_store(&ds.d_lease[ds_fs_place(fs)].le_end_ns, UINT64_MAX);
 	ds.d_loops = loops;
 	ds.d_nloops = 1;
 	if (loop_create(&loops[0], 256) || ds_peer_start(&ds) ||

@@ -58,6 +58,7 @@ static uint64_t served_ino;
 static int accept_err = 1;
 static bool mds_knows_4_only;
 static unsigned hellos;
+#define MDS_FS 0x1234 /* its file system */
 
 static void mds_serve(struct ctl_incoming *in, void *arg)
 {
@@ -96,7 +97,7 @@ static void mds_dispatch(struct rpc_call *call, void *arg)
 			return;
 		}
 		ch = NULL;
-		accept_err = ctl_chan_accept(&ch, call, mds_key, mds_serve, &served);
+		accept_err = ctl_chan_accept(&ch, call, MDS_FS, mds_key, mds_serve, &served);
 		rpc_conn_set_priv(conn, ch);
 		mds_chan = ch;
 		return;
@@ -315,6 +316,8 @@ START_TEST(both_ends_speak_the_newest_protocol)
 	ck_assert_uint_eq(hellos, 1);
 	ck_assert_uint_eq(ctl_chan_protocol(ds_chan), CTL_PROTOCOL);
 	ck_assert_uint_eq(ctl_chan_protocol(mds_chan), CTL_PROTOCOL);
+	ck_assert_uint_eq(ctl_chan_fs(ds_chan), MDS_FS);
+	ck_assert_uint_eq(ctl_chan_fs(mds_chan), MDS_FS);
 }
 END_TEST
 
@@ -324,6 +327,7 @@ START_TEST(an_older_mds_is_spoken_to_in_its_protocol)
 	run_until(is_ready);
 	ck_assert_uint_eq(hellos, 2);
 	ck_assert_uint_eq(ctl_chan_protocol(ds_chan), 4);
+	ck_assert_uint_eq(ctl_chan_fs(ds_chan), 1);
 	ask(0, 21, 5000);
 	wait_done(1);
 	ck_assert_int_eq(done_err[0], 0);
@@ -620,7 +624,7 @@ START_TEST(newer_data_server_is_answered_our_highest)
 {
 	ck_assert_int_eq(hello(77, 48), 0);
 	ck_assert_int_eq(accept_err, 0);
-	ck_assert_uint_eq(raw_protocol, CTL_PROTOCOL);
+	ck_assert_uint_eq(raw_protocol, CTL_PROTOCOL | MDS_FS * CTL_HELLO_FS);
 	ck_assert_uint_eq(ctl_chan_protocol(mds_chan), CTL_PROTOCOL);
 }
 END_TEST

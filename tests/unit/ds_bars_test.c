@@ -34,19 +34,19 @@ static size_t runs(void)
 {
 	size_t bytes;
 
-	return ds_store_bars(S, &bytes);
+	return ds_store_bars(F, &bytes);
 }
 
 static void same_as_model(void)
 {
 	for (int s = 0; s < SPANS; s++)
 		for (int i = 0; i < SPAN; i++)
-			ck_assert_msg(ds_store_barred(S, span_at[s] + (uint32_t)i) == model[s][i],
+			ck_assert_msg(ds_store_barred(F, span_at[s] + (uint32_t)i) == model[s][i],
 				      "client %u is barred: %d", span_at[s] + (uint32_t)i,
 				      !model[s][i]);
 	ck_assert_uint_eq(runs(), model_runs());
-	ck_assert(!ds_store_barred(S, 0));
-	ck_assert(!ds_store_barred(S, BRANCH / 2));
+	ck_assert(!ds_store_barred(F, 0));
+	ck_assert(!ds_store_barred(F, BRANCH / 2));
 }
 
 static ctl_status dead(uint32_t first, uint32_t last, uint32_t *living, unsigned n)
@@ -56,7 +56,7 @@ static ctl_status dead(uint32_t first, uint32_t last, uint32_t *living, unsigned
 	ctl_status st;
 	unsigned r = 0;
 
-	st = ds_store_dead(S, &a, &r);
+	st = ds_store_dead(F, &a, &r);
 	if (st == CTL_OK)
 		ck_assert_uint_eq(r, runs());
 	return st;
@@ -75,7 +75,7 @@ static void bar_some(unsigned n)
 		o[i].client = span_at[s] + at;
 		model[s][at] = true;
 	}
-	ck_assert_int_eq(ds_store_fences(S, 1, o, n, res), CTL_OK);
+	ck_assert_int_eq(ds_store_fences(F, 1, o, n, res), CTL_OK);
 	for (unsigned i = 0; i < n; i++)
 		ck_assert_int_eq(res[i], CTL_OK);
 }
@@ -123,24 +123,24 @@ START_TEST(whole_branches_give_way)
 	uint32_t living[] = {5, 3 * BRANCH, 3 * BRANCH + 1, UINT32_MAX};
 	size_t bytes, before;
 
-	ds_store_bars(S, &before);
+	ds_store_bars(F, &before);
 	ck_assert_int_eq(dead(1, UINT32_MAX, living, 4), CTL_OK);
 	for (int round = 0; round < 2; round++) {
-		ck_assert_uint_eq(ds_store_bars(S, &bytes), 3);
+		ck_assert_uint_eq(ds_store_bars(F, &bytes), 3);
 		/* Two branches and their leaves are not whole, and the last. */
 		ck_assert_uint_lt(bytes, before + 4 * BRANCH / 64 + 4096);
-		ck_assert(ds_store_barred(S, 1) && ds_store_barred(S, 4) && ds_store_barred(S, 6));
-		ck_assert(ds_store_barred(S, 2 * BRANCH) && ds_store_barred(S, 3 * BRANCH - 1) &&
-			  ds_store_barred(S, UINT32_MAX - 1));
+		ck_assert(ds_store_barred(F, 1) && ds_store_barred(F, 4) && ds_store_barred(F, 6));
+		ck_assert(ds_store_barred(F, 2 * BRANCH) && ds_store_barred(F, 3 * BRANCH - 1) &&
+			  ds_store_barred(F, UINT32_MAX - 1));
 		for (unsigned i = 0; i < 4; i++)
-			ck_assert(!ds_store_barred(S, living[i]));
-		ck_assert(!ds_store_barred(S, 0));
+			ck_assert(!ds_store_barred(F, living[i]));
+		ck_assert(!ds_store_barred(F, 0));
 		reopen();
 	}
 	ck_assert_int_eq(dead(1, UINT32_MAX, NULL, 0), CTL_OK);
-	ck_assert_uint_eq(ds_store_bars(S, &bytes), 1);
+	ck_assert_uint_eq(ds_store_bars(F, &bytes), 1);
 	ck_assert_uint_le(bytes, before + 4 * BRANCH / 64);
-	ck_assert(!ds_store_barred(S, 0));
+	ck_assert(!ds_store_barred(F, 0));
 }
 END_TEST
 
@@ -156,11 +156,11 @@ START_TEST(what_is_no_list_of_the_living_bars_nobody)
 	ck_assert_int_eq(dead(5, 10, twice, 2), CTL_INVAL);
 	ck_assert_int_eq(dead(5, 10, under, 1), CTL_INVAL);
 	ck_assert_int_eq(dead(5, 10, above, 1), CTL_INVAL);
-	ck_assert_int_eq(ds_store_join(S, 2, 1, 0), CTL_OK);
-	ck_assert_int_eq(ds_store_dead(S, &old, &r), CTL_STALE_INSTANCE);
+	ck_assert_int_eq(ds_store_join(F, 2, 1, 0), CTL_OK);
+	ck_assert_int_eq(ds_store_dead(F, &old, &r), CTL_STALE_INSTANCE);
 	ck_assert_uint_eq(runs(), 0);
 	for (uint32_t c = 0; c < 20; c++)
-		ck_assert(!ds_store_barred(S, c));
+		ck_assert(!ds_store_barred(F, c));
 }
 END_TEST
 
@@ -199,9 +199,9 @@ static void evict(uint32_t (*number)(unsigned k), unsigned from)
 		recs[i] = (struct ds_rec){.dsr_type = DS_REC_BAR,
 					  .dsr_client = number(from + i),
 					  .dsr_a = from + i + 1};
-		ck_assert_int_eq(ds_bar(S, recs[i].dsr_client), 0);
+		ck_assert_int_eq(ds_bar(F, recs[i].dsr_client), 0);
 	}
-	ck_assert_int_eq(ds_journal_add(S, recs, BATCH), 0);
+	ck_assert_int_eq(ds_journal_add(F, recs, BATCH), 0);
 }
 
 /* Every second number, in no order: clients between them left, or live. */
@@ -223,7 +223,7 @@ static bool lives(uint32_t c)
 static void only_the_living_live(void)
 {
 	for (uint32_t c = 1; c <= 2 * EVICTED; c++)
-		if (ds_store_barred(S, c) == lives(c))
+		if (ds_store_barred(F, c) == lives(c))
 			ck_abort_msg("client %u is barred: %d", c, lives(c));
 }
 
@@ -232,14 +232,14 @@ START_TEST(a_hundred_thousand_evictions_leave_what_the_living_need)
 	size_t bytes, before, most = 0, most_runs = 0;
 	uint32_t living[LIVING];
 
-	ds_store_bars(S, &before);
+	ds_store_bars(F, &before);
 	for (unsigned i = 0; i < LIVING; i++)
 		living[i] = i * (2 * EVICTED / LIVING) + 1;
 	for (unsigned k = 0; k < EVICTED; k += BATCH) {
 		size_t r;
 
 		evict(scattered, k);
-		r = ds_store_bars(S, &bytes);
+		r = ds_store_bars(F, &bytes);
 		most = bytes > most ? bytes : most;
 		most_runs = r > most_runs ? r : most_runs;
 	}
@@ -248,13 +248,13 @@ START_TEST(a_hundred_thousand_evictions_leave_what_the_living_need)
 	ck_assert_uint_le(most, before + 2 * EVICTED / 8 * 5 / 4 + BRANCH / 32);
 	ck_assert_uint_eq(most_runs, EVICTED);
 	ck_assert_int_eq(dead(1, 2 * EVICTED, living, LIVING), CTL_OK);
-	ck_assert_uint_eq(ds_store_bars(S, &bytes), LIVING);
+	ck_assert_uint_eq(ds_store_bars(F, &bytes), LIVING);
 	ck_assert_uint_le(bytes, before + BRANCH / 32 + 128 * LIVING);
 	only_the_living_live();
 	reopen();
 	/* The state, and a run between two that live. */
 	ck_assert_uint_eq(journal_bytes(), 40 * (1 + LIVING));
-	ck_assert_uint_eq(ds_store_bars(S, &bytes), LIVING);
+	ck_assert_uint_eq(ds_store_bars(F, &bytes), LIVING);
 	only_the_living_live();
 }
 END_TEST
@@ -326,10 +326,10 @@ START_TEST(a_bar_for_which_there_is_no_memory_is_not_answered)
 
 	do {
 		calloc_fails = ++tries;
-		st = ds_store_fences(S, 1, o, 2, res);
+		st = ds_store_fences(F, 1, o, 2, res);
 		if (st == CTL_OK)
 			ck_assert(res[0] == CTL_OK && res[1] == CTL_OK &&
-				  ds_store_barred(S, 1u << 30) && ds_store_barred(S, 3u << 30));
+				  ds_store_barred(F, 1u << 30) && ds_store_barred(F, 3u << 30));
 	} while (!calloc_fails && tries < 100);
 	calloc_fails = 0;
 	/* Of the batch itself, and of two numbers that are far from each other. */
@@ -344,15 +344,15 @@ START_TEST(a_single_bar_is_stored_as_it_always_was)
 	ctl_order o = {.type = CTL_BAR_CLIENT, .number = 1, .client = 33};
 	ctl_status res;
 
-	ck_assert_int_eq(ds_store_fences(S, 1, &o, 1, &res), CTL_OK);
+	ck_assert_int_eq(ds_store_fences(F, 1, &o, 1, &res), CTL_OK);
 	reopen();
 	ck_assert_uint_eq(last_type(), DS_REC_BAR);
 	o.client = 34;
-	ck_assert_int_eq(ds_store_fences(S, 1, &o, 1, &res), CTL_OK);
+	ck_assert_int_eq(ds_store_fences(F, 1, &o, 1, &res), CTL_OK);
 	reopen();
 	ck_assert_uint_eq(last_type(), DS_REC_RUN);
-	ck_assert(!ds_store_barred(S, 32) && ds_store_barred(S, 33) && ds_store_barred(S, 34) &&
-		  !ds_store_barred(S, 35));
+	ck_assert(!ds_store_barred(F, 32) && ds_store_barred(F, 33) && ds_store_barred(F, 34) &&
+		  !ds_store_barred(F, 35));
 }
 END_TEST
 
@@ -379,9 +379,9 @@ START_TEST(a_record_that_is_not_known_is_refused_in_one_line)
 
 	ds_store_close(S);
 	S = NULL;
-	record_write(DS_REC_RUN + 1, 1, 2);
+	record_write(DS_REC_STATE_OF + 1, 1, 2);
 	ck_assert_int_ne(try_open(err), 0);
-	ck_assert_ptr_nonnull(strstr(err, "type 5"));
+	ck_assert_ptr_nonnull(strstr(err, "type 6"));
 	ck_assert_ptr_null(strchr(err, '\n'));
 	/* Client 0 is the metadata server: as a run's first one it would be refused at the next
 	 * start. */
@@ -397,8 +397,8 @@ START_TEST(a_record_that_is_not_known_is_refused_in_one_line)
 	ck_assert_int_ne(try_open(err), 0);
 	record_write(DS_REC_RUN, 8, 9);
 	ck_assert_int_eq(try_open(err), 0);
-	ck_assert(!ds_store_barred(S, 7) && ds_store_barred(S, 8) && ds_store_barred(S, 9) &&
-		  !ds_store_barred(S, 10));
+	ck_assert(!ds_store_barred(F, 7) && ds_store_barred(F, 8) && ds_store_barred(F, 9) &&
+		  !ds_store_barred(F, 10));
 }
 END_TEST
 
@@ -414,9 +414,9 @@ static void *asker(void *arg)
 	(void)arg;
 	urcu_memb_register_thread();
 	while (!atomic_load(&stop)) {
-		bool now = ds_store_barred(S, 600);
+		bool now = ds_store_barred(F, 600);
 
-		atomic_fetch_add(&wrong, (unsigned)((seen && !now) || ds_store_barred(S, 601)));
+		atomic_fetch_add(&wrong, (unsigned)((seen && !now) || ds_store_barred(F, 601)));
 		seen = now;
 	}
 	urcu_memb_unregister_thread();
@@ -433,10 +433,10 @@ START_TEST(who_asks_sees_no_bar_go)
 	for (uint32_t round = 0; round < 300; round++) {
 		uint32_t base = 10 * BRANCH + round * 1024;
 
-		ck_assert_int_eq(ds_bar(S, base + 3), 0);
+		ck_assert_int_eq(ds_bar(F, base + 3), 0);
 		ck_assert_int_eq(dead(base, base + 1023, NULL, 0), CTL_OK);
 		if (round == 20)
-			ck_assert_int_eq(ds_bar(S, 600), 0);
+			ck_assert_int_eq(ds_bar(F, 600), 0);
 		if (round == 40)
 			ck_assert_int_eq(dead(513, 1024, &lives, 1), CTL_OK);
 		if (round > 40)

@@ -15,6 +15,7 @@
 
 static char dir[64];
 static struct ds_store *S;
+#define F ds_store_fs_home(S)
 
 static void start(void)
 {
@@ -92,7 +93,7 @@ static ctl_status change(ctl_change_type type, ctl_object o, uint32_t epoch, uin
 
 	a.spans.spans_len = 1;
 	a.spans.spans_val = &sp;
-	return ds_store_change(S, &a, &res);
+	return ds_store_change(F, &a, &res);
 }
 
 static ctl_stat stat_of(ctl_object o)
@@ -225,13 +226,13 @@ START_TEST(a_lost_object_is_neither_made_nor_zeros)
 
 	a.spans.spans_len = 1;
 	a.spans.spans_val = &sp;
-	ck_assert_int_eq(ds_store_change(S, &a, &res), CTL_NOENT);
+	ck_assert_int_eq(ds_store_change(F, &a, &res), CTL_NOENT);
 	ck_assert_int_eq(stat_of(lost).status, CTL_NOENT);
 	put(5, 0, 0, MIB);
 	a.type = CTL_CHANGE_COPY;
 	a.object = o;
 	a.known = CTL_KNOWN_SOURCE;
-	ck_assert_int_eq(ds_store_change(S, &a, &res), CTL_NOENT);
+	ck_assert_int_eq(ds_store_change(F, &a, &res), CTL_NOENT);
 	ck_assert_uint_eq(find(o, 0, 0, 1, CTL_SEEK_FOUND), 0);
 }
 END_TEST
@@ -266,11 +267,11 @@ START_TEST(a_clone_of_what_is_lost_is_lost)
 		put(to.ino, 0, 0, 2 * MIB);
 		put(third.ino, 0, 0, MIB);
 		if (how) {
-			ck_assert_int_eq(ds_store_orders(S, 7, &fence, 1, st), CTL_OK);
+			ck_assert_int_eq(ds_store_orders(F, 7, &fence, 1, st), CTL_OK);
 			ck_assert_int_eq(stat_of(from).status, CTL_LOST);
 		}
 		ck_assert_int_eq(
-			ds_store_orders(S, 7, how == 2 ? two : &clone, how == 2 ? 2 : 1, st),
+			ds_store_orders(F, 7, how == 2 ? two : &clone, how == 2 ? 2 : 1, st),
 			CTL_OK);
 		ck_assert_int_eq(st[0], CTL_OK);
 		for (unsigned again = 0; again < 2; again++) {
@@ -283,7 +284,7 @@ START_TEST(a_clone_of_what_is_lost_is_lost)
 			reopen();
 			S->s_clone_block = 4096;
 		}
-		ck_assert_int_eq(ds_store_orders(S, 7, &cut, 1, st), CTL_OK);
+		ck_assert_int_eq(ds_store_orders(F, 7, &cut, 1, st), CTL_OK);
 		ck_assert_int_eq(st[0], CTL_OK);
 		ck_assert_int_eq(stat_of(to).status, CTL_OK);
 		ck_assert_uint_eq(stat_of(to).size, 0);
@@ -293,7 +294,7 @@ START_TEST(a_clone_of_what_is_lost_is_lost)
 	clone.known = 0;
 	clone.number = 10;
 	put(clone.object.ino, 0, 0, MIB);
-	ck_assert_int_eq(ds_store_orders(S, 7, &clone, 1, st), CTL_OK);
+	ck_assert_int_eq(ds_store_orders(F, 7, &clone, 1, st), CTL_OK);
 	ck_assert_int_eq(stat_of(clone.object).status, CTL_OK);
 	log_set_level(LOG_L_ERROR);
 }
@@ -306,7 +307,7 @@ START_TEST(changes_of_before_a_fence_are_refused)
 	ctl_status st;
 
 	put(5, 0, 0, MIB);
-	ck_assert_int_eq(ds_store_orders(S, 7, &fence, 1, &st), CTL_OK);
+	ck_assert_int_eq(ds_store_orders(F, 7, &fence, 1, &st), CTL_OK);
 	ck_assert_int_eq(st, CTL_OK);
 	ck_assert_int_eq(change(CTL_CHANGE_DEALLOCATE, o, 2, 0, MIB, 0, o), CTL_FENCED);
 	ck_assert_uint_eq(find(o, 0, 0, 1, CTL_SEEK_FOUND), 0);
@@ -320,7 +321,7 @@ START_TEST(a_deposed_instance_changes_nothing)
 	ctl_object o = object(5, 0);
 	ctl_status st;
 
-	ck_assert_int_eq(ds_store_orders(S, 8, NULL, 0, &st), CTL_OK);
+	ck_assert_int_eq(ds_store_orders(F, 8, NULL, 0, &st), CTL_OK);
 	ck_assert_int_eq(change(CTL_CHANGE_ALLOCATE, o, 0, 0, MIB, 0, o), CTL_STALE_INSTANCE);
 	ck_assert_int_eq(stat_of(o).status, CTL_NOENT);
 }
@@ -358,7 +359,7 @@ START_TEST(clone_orders_are_done_or_refused)
 	put(5, 0, 0, 2 * MIB);
 	put(6, 0, 0, 4 * MIB);
 	before = stat_of(to).writes;
-	ck_assert_int_eq(ds_store_orders(S, 7, &clone, 1, &st), CTL_OK);
+	ck_assert_int_eq(ds_store_orders(F, 7, &clone, 1, &st), CTL_OK);
 	if (!ds_store_clone_block(S)) {
 		ck_assert_int_eq(st, CTL_INVAL);
 		ck_assert_uint_eq(stat_of(to).epoch, 0);
@@ -369,7 +370,7 @@ START_TEST(clone_orders_are_done_or_refused)
 	ck_assert_uint_eq(stat_of(to).writes, before);
 	clone.number = 2;
 	clone.offset = 100;
-	ck_assert_int_eq(ds_store_orders(S, 7, &clone, 1, &st), CTL_OK);
+	ck_assert_int_eq(ds_store_orders(F, 7, &clone, 1, &st), CTL_OK);
 	ck_assert_int_eq(st, CTL_INVAL);
 }
 END_TEST

@@ -40,7 +40,7 @@ static ctl_status order(ctl_order_type type, uint64_t ino, uint64_t number, uint
 		       .number = number,
 		       .object = {.ino = ino, .fs = 1, .incarnation = 1},
 		       .epoch = epoch};
-	ctl_status res = CTL_INVAL, st = ds_store_orders(S, 1, &o, 1, &res);
+	ctl_status res = CTL_INVAL, st = ds_store_orders(F, 1, &o, 1, &res);
 
 	return st == CTL_OK ? res : st;
 }

@@ -338,7 +338,7 @@ static void *fence_run(void *arg)
 		       .epoch = 7};
 	ctl_status res = CTL_INVAL;
 
-	ck_assert_int_eq(ds_store_fences(S, 1, &o, 1, &res), CTL_OK);
+	ck_assert_int_eq(ds_store_fences(F, 1, &o, 1, &res), CTL_OK);
 	ck_assert_int_eq(res, CTL_OK);
 	atomic_store(&((struct fencer *)arg)->fe_done, true);
 	return NULL;

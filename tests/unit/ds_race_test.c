@@ -76,7 +76,7 @@ static void punch_both(uint64_t off, uint64_t n, unsigned first)
 	a.spans.spans_val = &sp;
 	for (unsigned i = 0; i < 2; i++) {
 		a.object = object(i == first ? SOURCE : TARGET);
-		ck_assert_int_eq(ds_store_change(S, &a, &res), CTL_OK);
+		ck_assert_int_eq(ds_store_change(F, &a, &res), CTL_OK);
 		nap();
 	}
 }

@@ -59,7 +59,7 @@ static inline void step_run(struct ds_job *j)
 		st->st_status = ds_rebuild_abort(S, st->st_args);
 	else if (st->st_what == WATCH)
 		st->st_status = ds_watch(S, st->st_watch, st->st_spans, st->st_taken);
-	else if (ds_store_orders(S, 1, st->st_order, 1, &st->st_status) != CTL_OK)
+	else if (ds_store_orders(F, 1, st->st_order, 1, &st->st_status) != CTL_OK)
 		st->st_status = CTL_IO;
 	sem_post(&st->st_done);
 }

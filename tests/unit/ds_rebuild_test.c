@@ -376,13 +376,13 @@ START_TEST(who_asks_of_a_flagged_object_is_told)
 	ch.spans.spans_val = &sp;
 	ck_assert_int_eq(begin_as(7, 2), CTL_OK);
 	ck_assert_int_eq(ds_store_seek(S, &sk, &sr), CTL_REBUILDING);
-	ck_assert_int_eq(ds_store_change(S, &ch, &cr), CTL_REBUILDING);
+	ck_assert_int_eq(ds_store_change(F, &ch, &cr), CTL_REBUILDING);
 	/* As a change's target it needs the session. */
 	ch.object = object(TARGET);
 	ch.source = object(SOURCE);
-	ck_assert_int_eq(ds_store_change(S, &ch, &cr), CTL_OK);
+	ck_assert_int_eq(ds_store_change(F, &ch, &cr), CTL_OK);
 	ck_assert_int_eq(abort_as(7), CTL_OK);
-	ck_assert_int_eq(ds_store_change(S, &ch, &cr), CTL_REBUILDING);
+	ck_assert_int_eq(ds_store_change(F, &ch, &cr), CTL_REBUILDING);
 	o = get(TARGET);
 	ck_assert_int_eq(ds_obj_set_size(o, 5), -EAGAIN);
 	ds_obj_put(o);

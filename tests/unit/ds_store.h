@@ -24,6 +24,7 @@
 
 static char dir[64];
 static struct ds_store *S;
+#define F ds_store_fs_home(S)
 static struct loop *loops[LOOPS];
 static pthread_t threads[LOOPS];
 

@@ -31,7 +31,7 @@ static ctl_status order_at(uint64_t instance, ctl_order_type type, uint64_t ino,
 	o.size = arg;
 	o.epoch = type == CTL_FENCE ? (uint32_t)arg : 0;
 	o.client = (uint32_t)arg;
-	st = ds_store_orders(S, instance, &o, 1, &res);
+	st = ds_store_orders(F, instance, &o, 1, &res);
 	return st == CTL_OK ? res : st;
 }
 
@@ -167,11 +167,11 @@ START_TEST(torn_tail_of_the_journal_costs_nothing_confirmed)
 	fclose(f);
 	reopen();
 	ck_assert_int_eq(lookup(1, false), -ESTALE);
-	ck_assert(ds_store_barred(S, 33));
-	ck_assert(!ds_store_barred(S, 34));
-	ck_assert(!ds_store_instance_ok(S, 3));
-	ck_assert(ds_store_instance_ok(S, 4));
-	ck_assert_uint_ge(ds_store_order_high(S), 8);
+	ck_assert(ds_store_barred(F, 33));
+	ck_assert(!ds_store_barred(F, 34));
+	ck_assert(!ds_store_instance_ok(F, 3));
+	ck_assert(ds_store_instance_ok(F, 4));
+	ck_assert_uint_ge(ds_store_order_high(F), 8);
 	ck_assert_uint_eq(segments(NULL), 1);
 }
 END_TEST
@@ -235,11 +235,11 @@ START_TEST(younger_order_has_what_was_deleted)
 	ck_assert_int_eq(order(CTL_FENCE, 1, 8, 70000), CTL_OK);
 	ck_assert_int_eq(lookup(1, false), 0);
 	/* By the fences' worker; and what was in it is not taken for zeros. */
-	atomic_store(&S->s_deleting, 1);
-	ck_assert_int_ne(ds_store_fences(S, 1, &fence, 1, &res), CTL_OK);
-	atomic_store(&S->s_deleting, 0);
+	atomic_store(&F->fs_deleting, 1);
+	ck_assert_int_ne(ds_store_fences(F, 1, &fence, 1, &res), CTL_OK);
+	atomic_store(&F->fs_deleting, 0);
 	ck_assert_int_eq(lookup(2, true), -ESTALE);
-	ck_assert_int_eq(ds_store_fences(S, 1, &fence, 1, &res), CTL_OK);
+	ck_assert_int_eq(ds_store_fences(F, 1, &fence, 1, &res), CTL_OK);
 	ck_assert_int_eq(res, CTL_OK);
 	ck_assert(is_lost(2));
 	/* A restart does again what it finds deleted, and these are not. */
@@ -289,7 +289,7 @@ START_TEST(journal_is_turned_when_it_has_grown)
 		for (unsigned i = 0; i < N; i++, n++)
 			o[i] = (ctl_order){
 				.type = CTL_DELETE, .number = n, .object = {.ino = n, .fs = 1}};
-		ck_assert_int_eq(ds_store_orders(S, 1, o, N, res), CTL_OK);
+		ck_assert_int_eq(ds_store_orders(F, 1, o, N, res), CTL_OK);
 		ck_assert_int_eq(res[0], CTL_OK);
 		segments(last);
 		if (strcmp(first, last))
@@ -299,7 +299,7 @@ START_TEST(journal_is_turned_when_it_has_grown)
 	ck_assert_uint_eq(segments(NULL), 1);
 	opts.so_tomb_keep_ms = 600000;
 	reopen();
-	ck_assert(ds_store_barred(S, 33));
+	ck_assert(ds_store_barred(F, 33));
 }
 END_TEST
 
@@ -340,7 +340,7 @@ static void killed(void)
 
 static void kept(uint64_t instance, uint32_t joins)
 {
-	struct ds_seen sn = ds_store_seen(S);
+	struct ds_seen sn = ds_store_seen(F);
 
 	ck_assert_uint_eq(sn.sn_kept_instance, instance);
 	ck_assert_uint_eq(sn.sn_kept_joins, joins);
@@ -351,34 +351,34 @@ START_TEST(the_last_join_is_told_as_it_is_stored)
 	int full = open("/dev/full", O_WRONLY);
 
 	kept(0, 0);
-	ck_assert_int_eq(ds_store_join(S, 4, 44, 70000), CTL_OK);
+	ck_assert_int_eq(ds_store_join(F, 4, 44, 70000), CTL_OK);
 	kept(4, 70000);
 	killed();
 	kept(4, 70000);
 	/* One that has no number, and a lower one, change nothing. */
-	ck_assert_int_eq(ds_store_join(S, 4, 44, 0), CTL_OK);
-	ck_assert_int_eq(ds_store_join(S, 4, 44, 69999), CTL_OK);
+	ck_assert_int_eq(ds_store_join(F, 4, 44, 0), CTL_OK);
+	ck_assert_int_eq(ds_store_join(F, 4, 44, 69999), CTL_OK);
 	kept(4, 70000);
 	/* Orders of a later instance, before the join is answered. */
 	ck_assert_int_eq(order_at(5, CTL_FENCE, 1, 1, 1), CTL_OK);
 	kept(5, 0);
 	killed();
 	kept(5, 0);
-	ck_assert_int_eq(ds_store_join(S, 5, 55, 1), CTL_OK);
+	ck_assert_int_eq(ds_store_join(F, 5, 55, 1), CTL_OK);
 	kept(5, 1);
 	/* A full disk: it is not told, nor what the store has instead. */
 	while (ds_reserve_give(S))
 		;
 	dup2(full, S->s_journal.j_fd);
 	log_set_level((enum log_level) - 1);
-	ck_assert_int_eq(ds_store_join(S, 5, 55, 2), CTL_OK);
+	ck_assert_int_eq(ds_store_join(F, 5, 55, 2), CTL_OK);
 	log_set_level(LOG_L_ERROR);
 	kept(5, 1);
-	ck_assert(ds_store_seen(S).sn_unkept);
+	ck_assert(ds_store_seen(F).sn_unkept);
 	/* The next record that is stored has it. */
 	ck_assert_int_eq(order_at(5, CTL_FENCE, 2, 2, 1), CTL_OK);
 	kept(5, 2);
-	ck_assert(!ds_store_seen(S).sn_unkept);
+	ck_assert(!ds_store_seen(F).sn_unkept);
 	killed();
 	kept(5, 2);
 	close(full);
@@ -399,8 +399,8 @@ START_TEST(marks_that_were_not_durable_are_before_the_next_orders)
 	close(rd);
 	/* Killed: nothing else is written. */
 	killed();
-	ck_assert(!ds_store_instance_ok(S, 3));
-	ck_assert_uint_ge(ds_store_order_high(S), 1);
+	ck_assert(!ds_store_instance_ok(F, 3));
+	ck_assert_uint_ge(ds_store_order_high(F), 1);
 }
 END_TEST
 
@@ -504,7 +504,7 @@ START_TEST(orders_leave_write_counts)
 	last = writes_of(1);
 	for (cut.number = 1; cut.number < 4; cut.number++) {
 		cut.size = 1000 * (cut.number - 1);
-		ck_assert_int_eq(ds_store_orders(S, 1, &cut, 1, &result), CTL_OK);
+		ck_assert_int_eq(ds_store_orders(F, 1, &cut, 1, &result), CTL_OK);
 		ck_assert_int_eq(result, CTL_OK);
 		ck_assert_uint_eq(writes_of(1), last);
 		reopen();
@@ -527,7 +527,7 @@ START_TEST(a_crash_of_the_machine_makes_every_write_count_new)
 	FILE *f;
 
 	ck_assert_int_eq(touch(1), 0);
-	ck_assert_int_eq(ds_store_orders(S, 1, &fence, 1, &result), CTL_OK);
+	ck_assert_int_eq(ds_store_orders(F, 1, &fence, 1, &result), CTL_OK);
 	ck_assert_int_eq(result, CTL_OK);
 	/* made by an order, never written */
 	ck_assert_uint_eq(writes_of(2), 0);
@@ -605,13 +605,13 @@ START_TEST(order_with_a_failed_one_before_it_waits)
 	};
 	ctl_status res[3];
 
-	ck_assert_int_eq(ds_store_orders(S, 1, o, 3, res), CTL_OK);
+	ck_assert_int_eq(ds_store_orders(F, 1, o, 3, res), CTL_OK);
 	ck_assert_int_eq(res[0], CTL_INVAL);
 	ck_assert_int_eq(res[1], CTL_INVAL);
 	ck_assert_int_eq(res[2], CTL_OK);
 	/* so that the first can still be done */
 	o[0].size = 3;
-	ck_assert_int_eq(ds_store_orders(S, 1, o, 2, res), CTL_OK);
+	ck_assert_int_eq(ds_store_orders(F, 1, o, 2, res), CTL_OK);
 	ck_assert_int_eq(res[0], CTL_OK);
 	ck_assert_int_eq(res[1], CTL_OK);
 }
@@ -619,7 +619,7 @@ END_TEST
 
 START_TEST(orders_without_any_raise_the_instance)
 {
-	ck_assert_int_eq(ds_store_orders(S, 12, NULL, 0, NULL), CTL_OK);
+	ck_assert_int_eq(ds_store_orders(F, 12, NULL, 0, NULL), CTL_OK);
 	reopen();
 	ck_assert_int_eq(order_at(11, CTL_FENCE, 1, 1, 1), CTL_STALE_INSTANCE);
 	ck_assert_int_eq(order_at(12, CTL_FENCE, 1, 1, 1), CTL_OK);
@@ -637,7 +637,7 @@ static ctl_status known_order(ctl_order_type type, uint64_t ino, uint64_t number
 		       .known = CTL_KNOWN};
 	ctl_status res = CTL_INVAL;
 
-	ck_assert_int_eq(ds_store_orders(S, 1, &o, 1, &res), CTL_OK);
+	ck_assert_int_eq(ds_store_orders(F, 1, &o, 1, &res), CTL_OK);
 	return res;
 }
 
@@ -715,7 +715,7 @@ START_TEST(an_order_for_what_must_be_there_marks_it_lost)
 			/* Neither read, nor written, nor made. */
 			ck_assert_int_eq(lookup(ino, false), -ESTALE);
 			ck_assert_int_eq(touch(ino), -ESTALE);
-			ck_assert_int_eq(ds_store_change(S, &ch, &cr), CTL_NOENT);
+			ck_assert_int_eq(ds_store_change(F, &ch, &cr), CTL_NOENT);
 			ck_assert(ds_obj_lost(S, &k));
 			ck_assert_int_eq(stat_of(ino).status, CTL_LOST);
 			reopen();
@@ -724,7 +724,7 @@ START_TEST(an_order_for_what_must_be_there_marks_it_lost)
 		ck_assert_int_eq(known_order(CTL_FENCE, ino, 5, 0, 6), CTL_OK);
 		ck_assert_int_eq(order(CTL_TRUNCATE, ino, 6, 9), CTL_OK);
 		if (ds_store_clone_block(S)) {
-			ck_assert_int_eq(ds_store_orders(S, 1, &clone, 1, &res), CTL_OK);
+			ck_assert_int_eq(ds_store_orders(F, 1, &clone, 1, &res), CTL_OK);
 			ck_assert_int_eq(res, CTL_OK);
 		}
 		ck_assert_int_eq(lookup(ino, false), -ESTALE);
@@ -780,7 +780,7 @@ START_TEST(only_what_is_not_there_is_lost)
 			       .size = ino == 3 ? 0 : 6};
 		ctl_status res;
 
-		ck_assert_int_eq(ds_store_orders(S, 1, &o, 1, &res), CTL_OK);
+		ck_assert_int_eq(ds_store_orders(F, 1, &o, 1, &res), CTL_OK);
 		ck_assert_int_eq(res, CTL_OK);
 		ck_assert_int_eq(stat_of(ino).status, CTL_OK);
 	}
@@ -849,7 +849,7 @@ static void fences_run(struct ds_job *j)
 {
 	struct fences *f = caa_container_of(j, struct fences, fs_job);
 
-	f->fs_st = ds_store_fences(S, 1, f->fs_order, 3, f->fs_res);
+	f->fs_st = ds_store_fences(F, 1, f->fs_order, 3, f->fs_res);
 	sem_post(&f->fs_done);
 }
 
@@ -896,7 +896,7 @@ START_TEST(fences_wait_for_no_order)
 	for (unsigned i = 0; i < 3; i++)
 		ck_assert_int_eq(f.fs_res[i], CTL_OK);
 	sem_post(&h.hd_go);
-	ck_assert_int_eq(ds_store_orders(S, 1, &cut, 1, &res), CTL_OK);
+	ck_assert_int_eq(ds_store_orders(F, 1, &cut, 1, &res), CTL_OK);
 	ck_assert_int_eq(res, CTL_OK);
 	path_of(1, path);
 	ck_assert_int_eq(stat(path, &st), 0);
@@ -904,7 +904,7 @@ START_TEST(fences_wait_for_no_order)
 	for (unsigned n = 0; n < 2; n++) {
 		ck_assert_uint_eq(epoch_of(1), 6);
 		ck_assert_uint_eq(epoch_of(2), 7);
-		ck_assert(ds_store_barred(S, 77));
+		ck_assert(ds_store_barred(F, 77));
 		reopen();
 	}
 }
@@ -927,12 +927,12 @@ START_TEST(a_fence_that_is_not_stored_is_in_force)
 	snprintf(was, sizeof(was), "%s.was", path);
 	ck_assert_int_eq(rename(path, was), 0);
 	ck_assert_int_eq(mkdir(path, 0700), 0);
-	ck_assert_int_eq(ds_store_fences(S, 1, &fence, 1, &res), CTL_OK);
+	ck_assert_int_eq(ds_store_fences(F, 1, &fence, 1, &res), CTL_OK);
 	ck_assert_int_ne(res, CTL_OK);
 	ck_assert_int_eq(rmdir(path), 0);
 	ck_assert_int_eq(rename(was, path), 0);
 	ck_assert_uint_eq(epoch_of(1), 6);
-	ck_assert_int_eq(ds_store_fences(S, 1, &fence, 1, &res), CTL_OK);
+	ck_assert_int_eq(ds_store_fences(F, 1, &fence, 1, &res), CTL_OK);
 	ck_assert_int_eq(res, CTL_OK);
 	reopen();
 	ck_assert_uint_eq(epoch_of(1), 6);

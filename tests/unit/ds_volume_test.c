@@ -241,7 +241,7 @@ static ctl_object object(uint64_t ino)
 
 static ctl_status order_at(uint64_t instance, ctl_order o)
 {
-	ctl_status res = CTL_INVAL, st = ds_store_orders(S, instance, &o, 1, &res);
+	ctl_status res = CTL_INVAL, st = ds_store_orders(F, instance, &o, 1, &res);
 
 	return st ? st : res;
 }
@@ -385,7 +385,7 @@ START_TEST(a_volume_that_is_given_up_leaves_its_number_free)
 	ck_assert_str_eq(text_of(6), "six");
 	ck_assert_int_eq(opened("a c d"), 0);
 	ck_assert_uint_eq(S->s_vol[1]->v_number, 1);
-	ck_assert_uint_eq(atomic_load(&S->s_vol[1]->v_high), 0);
+	ck_assert_uint_eq(atomic_load(&F->fs_mark[S->s_vol[1]->v_number].mr_high), 0);
 	ck_assert_str_eq(text_of(6), "six");
 }
 END_TEST
@@ -481,7 +481,7 @@ START_TEST(lists_go_through_all_volumes)
 			ctl_list_entry e[64];
 
 			ck_assert_int_eq(
-				ds_store_list(S, cookie, len, pages[p], e, &n, cookie, &len), 0);
+				ds_store_list(F, cookie, len, pages[p], e, &n, cookie, &len), 0);
 			for (unsigned i = 0; i < n; i++) {
 				ck_assert_uint_lt(e[i].object.ino - 100, N);
 				seen[e[i].object.ino - 100]++;
@@ -495,7 +495,7 @@ START_TEST(lists_go_through_all_volumes)
 		for (unsigned i = 0; i < N; i++)
 			ck_assert_uint_eq(seen[i], 1);
 		cookie[0] = 1;
-		ck_assert_int_eq(ds_store_list(S, cookie, 31, 5, NULL, &n, cookie, &len), -EINVAL);
+		ck_assert_int_eq(ds_store_list(F, cookie, 31, 5, NULL, &n, cookie, &len), -EINVAL);
 	}
 }
 END_TEST
@@ -633,7 +633,7 @@ START_TEST(no_tombstone_goes_while_a_volume_cannot_be_synced)
 		CTL_OK);
 	live();
 	forget();
-	ck_assert(ds_store_barred(S, 33));
+	ck_assert(ds_store_barred(F, 33));
 	ck_assert_int_eq(lookup(10, true), -ESTALE);
 }
 END_TEST
@@ -642,7 +642,7 @@ END_TEST
 
 static uint64_t high(unsigned vol)
 {
-	return atomic_load(&S->s_vol[vol]->v_high);
+	return atomic_load(&F->fs_mark[S->s_vol[vol]->v_number].mr_high);
 }
 
 START_TEST(marks_are_ahead_of_objects_also_after_a_kill)
@@ -786,7 +786,7 @@ END_TEST
 static ctl_status fence(uint64_t ino, uint32_t epoch)
 {
 	ctl_order o = {.type = CTL_FENCE, .number = 1, .object = object(ino), .epoch = epoch};
-	ctl_status res = CTL_INVAL, st = ds_store_fences(S, 7, &o, 1, &res);
+	ctl_status res = CTL_INVAL, st = ds_store_fences(F, 7, &o, 1, &res);
 
 	return st == CTL_OK ? res : st;
 }
@@ -844,7 +844,7 @@ START_TEST(a_copy_goes_from_one_volume_to_another)
 	a.spans.spans_len = 1;
 	a.spans.spans_val = &sp;
 	atomic_store(&dead.apart, true);
-	ck_assert_int_eq(ds_store_change(S, &a, &res), CTL_OK);
+	ck_assert_int_eq(ds_store_change(F, &a, &res), CTL_OK);
 	ck_assert_str_eq(text_of(11), "source");
 	ck_assert_ptr_eq(volume_of(11), S->s_vol[2]);
 }

@@ -155,7 +155,7 @@ static void mds_dispatch(struct rpc_call *call, void *arg)
 
 	(void)arg;
 	if (call->c_proc == CTL_PROC_HELLO) {
-		if (!ctl_chan_accept(&ch, call, cluster_key, mds_serve, NULL)) {
+		if (!ctl_chan_accept(&ch, call, FS, cluster_key, mds_serve, NULL)) {
 			rpc_conn_set_priv(conn, ch);
 			mds_chan = ch;
 		}

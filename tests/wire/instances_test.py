@@ -1,0 +1,244 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Two metadata servers of one cluster, each with a file system of its own, and data servers that
+serve both: what one of them does, or does not do any more, never touches the other's. Prints TAP.
+"""
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
+from harness import *  # noqa: E402,F403
+from daemons import Http, ask, connect, environment, get_metrics, program  # noqa: E402
+from nfs41 import Client  # noqa: E402
+from steps import one_server  # noqa: E402
+
+ACCES, BADHANDLE = 13, 10001
+LEASE_MS = 3000
+
+
+class Two:
+    """Metadata servers "a" (file system 1) and "b" (file system 2), and one data server."""
+
+    def __init__(self):
+        self.top = tempfile.mkdtemp(prefix="weft-two-test.")
+        self.run, self.clients = {}, []
+        self.port = {"a": 12101, "b": 12102, "ds": 12103}
+        self.admin = {n: f"unix:{self.top}/{n}.sock" for n in self.port}
+        with open(f"{self.top}/key", "w", opener=lambda p, f: os.open(p, f, 0o600),
+                  encoding="ascii") as f:
+            f.write("5" * 64 + "\n")
+        with open(f"{self.top}/exports", "w", encoding="ascii") as f:
+            f.write('export "/" {\n  client "*" { access = rw  squash = none  '
+                    'privileged_port = false  sec = {sys, none} }\n}\n')
+        self.cluster = None
+
+    def mds(self, name, fs=0):
+        own = [f"mds.store={self.top}/{name}", f"mds.listen=127.0.0.1:{self.port[name]}",
+               f"mds.cluster_key={self.top}/key", f"mds.admin={self.admin[name]}",
+               f"mds.exports={self.top}/exports", "mds.lease=5s", "mds.grace=2s"]
+        if fs:
+            own += [f"mds.fs={fs}", f"mds.cluster={self.cluster}"]
+        self.start(name, "weft-mds", own)
+        if not self.cluster:
+            self.cluster = ask(self.admin["a"], "GET", "/v1/status")["cluster"]
+
+    def ds(self, *mdss):
+        self.start("ds", "weft-ds", [
+            f"ds.store={self.top}/ds", f"ds.listen=127.0.0.1:{self.port['ds']}",
+            f"ds.cluster_key={self.top}/key", f"ds.admin={self.admin['ds']}", "ds.name=ds",
+            "ds.mds=" + ",".join(f"127.0.0.1:{self.port[m]}" for m in mdss),
+            f"ds.lease={LEASE_MS}ms", "ds.heartbeat=500ms"])
+
+    def start(self, name, prog, own):
+        with open(f"{self.top}/{name}.log", "ab") as log:
+            # pylint: disable=consider-using-with
+            self.run[name] = subprocess.Popen(
+                [program(prog), *[x for s in own for x in ("-o", s)]], stderr=log, stdout=log,
+                env=environment(prog))
+        eventually(lambda: self.answers(name), 60, f"{name} answers")
+
+    def answers(self, name):
+        check(self.run[name].poll(), None, f"{name} runs: {self.log(name)[-600:]}")
+        try:
+            connect(self.admin[name]).close()
+            return True
+        except OSError:
+            return False
+
+    def kill(self, name, how=signal.SIGKILL):
+        self.run[name].send_signal(how)
+        if how == signal.SIGKILL:
+            self.run.pop(name).wait()
+
+    def log(self, name):
+        with open(f"{self.top}/{name}.log", encoding="utf-8") as f:
+            return f.read()
+
+    def joined(self):
+        """What the data server says of each metadata server: address to what it has there."""
+        conn = Http(self.admin["ds"])
+        conn.request("GET", "/v1/health")
+        got = json.loads(conn.getresponse().read())  # 503 before it listens
+        conn.close()
+        return {m["address"].rsplit(":", 1)[1]: m for m in got["mds"]}
+
+    def wait_joined(self, *names):
+        eventually(lambda: all(self.joined().get(str(self.port[n]), {}).get("joined")
+                               for n in names), 60,
+                   "the data server joins")
+
+    def client(self, name):
+        c = Client(("127.0.0.1", self.port[name]))
+        self.clients.append(c)
+        return c
+
+    def file(self, name, what, data):
+        """(client, stateid, handle, layout, connection to the data server, handle there)"""
+        c = self.client(name)
+        s, f, o, ds, fh = one_server(c, c.mkdir(c.root(), what))
+        check(ds.write(fh, 0, data).status, 0, "WRITE")
+        return c, s, f, o, ds, fh
+
+    def down(self):
+        for c in self.clients:
+            c.drop()
+        for name in list(self.run):
+            self.kill(name, signal.SIGCONT)
+            self.kill(name, signal.SIGTERM)
+        for name, p in self.run.items():
+            p.wait(60)
+        bad = [line for n in self.port if os.path.exists(f"{self.top}/{n}.log")
+               for line in self.log(n).splitlines()
+               if "Sanitizer" in line or "ssert" in line or "runtime error" in line]
+        shutil.rmtree(self.top)
+        if bad:
+            raise Failed("a daemon complains: " + "; ".join(bad[:5]))
+
+
+@contextlib.contextmanager
+def around(_):
+    w = Two()
+    try:
+        w.mds("a")
+        w.mds("b", 2)
+        w.ds("a", "b")
+        w.wait_joined("a", "b")
+        yield (w,)
+    finally:
+        w.down()
+
+
+def test_each_serves_its_own_files(w):
+    said = w.joined()
+    check((said["12101"]["fs"], said["12102"]["fs"]), (1, 2))
+    a, b = w.file("a", "d", b"of a" * 1000), w.file("b", "d", b"of b" * 1000)
+    check(a[4].read(a[5], 0, 4000).data, b"of a" * 1000)
+    check(b[4].read(b[5], 0, 4000).data, b"of b" * 1000)
+    check(a[0].attrs(a[2], "fileid").fileid >> 48, 0)
+    check(b[0].attrs(b[2], "fileid").fileid >> 48, 2)
+    got = {n: ask(w.admin[n], "GET", "/v1/status") for n in "ab"}
+    check(got["a"]["cluster"], got["b"]["cluster"])
+    check([got[n]["fs"] for n in "ab"], [1, 2])
+
+
+def test_one_client_takes_them_for_two_servers(w):
+    """RFC 8881 section 2.10.5: the same major id would be one server."""
+    a, b = w.client("a"), w.client("b")
+    said = [x.conn.compound(exchange_id(b"an owner", b"verifier")).results[-1] for x in (a, b)]
+    check(said[0].major_id != said[1].major_id, True, "so_major_id")
+    check(said[0].scope, said[1].scope, "server scope")
+
+
+def test_what_one_bars_the_other_does_not(w):
+    """Both give their clients the same numbers."""
+    a, b = w.file("a", "d", b"1"), w.file("b", "d", b"2")
+    known = [ask(w.admin[n], "GET", "/v1/clients")["clients"] for n in "ab"]
+    check([[x["number"] for x in k] for k in known], [[1], [1]])
+    done = subprocess.run([program("weft"), "--admin", w.admin["a"], "client", "evict",
+                           known[0][0]["clientid"], "--yes"],
+                          capture_output=True, text=True, timeout=60, check=False)
+    check(done.returncode, 0, done.stderr)
+    eventually(lambda: a[4].read(a[5], 0, 1).status == ACCES, 30, "a's client is fenced")
+    check(b[4].read(b[5], 0, 1).data, b"2")
+    check(b[4].write(b[5], 0, b"3").status, 0)
+    w.kill("ds")
+    w.ds("a", "b")
+    w.wait_joined("a", "b")
+    ds = type(b[4])(("127.0.0.1", w.port["ds"]))
+    check((ds.read(a[5], 0, 1).status, ds.read(b[5], 0, 1).data), (ACCES, b"3"))
+
+
+def test_one_that_is_gone_takes_its_lease_with_it(w):
+    a, b = w.file("a", "d", b"1"), w.file("b", "d", b"2")
+    w.kill("a")
+    eventually(lambda: a[4].read(a[5], 0, 1).status == ACCES, 30, "the lease of a ends")
+    # More than a lease: what b allows does not depend on a.
+    until = time.monotonic() + 2 * LEASE_MS / 1000
+    while time.monotonic() < until:
+        check(b[4].read(b[5], 0, 1).data, b"2")
+        check(b[4].write(b[5], 0, b"2").status, 0)
+        time.sleep(0.1)
+    health = ask(w.admin["ds"], "GET", "/v1/health")
+    check((health["joined"], [m["joined"] for m in health["mds"]]), (False, [False, True]))
+    check("weft_ds_mds_joined" in str(get_metrics(w.admin["ds"])), True)
+    w.mds("a")
+    w.wait_joined("a", "b")
+    eventually(lambda: a[4].read(a[5], 0, 1).status == 0, 30, "a's files are served again")
+
+
+def test_a_boot_of_one_is_no_boot_of_the_other(w):
+    """The higher epoch of one instance must not lock the other out."""
+    for _ in range(3):
+        w.kill("a")
+        w.mds("a")
+    w.wait_joined("a", "b")
+    b = w.file("b", "d", b"2")
+    w.kill("b")
+    w.mds("b", 2)
+    w.wait_joined("a", "b")
+    a = w.file("a", "d", b"1")
+    eventually(lambda: b[4].read(b[5], 0, 1).status == 0, 30, "b's lease")
+    check(a[4].read(a[5], 0, 1).data, b"1")
+
+
+def test_a_scrub_of_one_leaves_the_others_objects(w):
+    a, b = w.file("a", "d", b"1" * 5000), w.file("b", "d", b"2" * 5000)
+    for name in "ab":
+        done = subprocess.run([program("weft"), "--admin", w.admin[name], "scrub", "--yes"],
+                              capture_output=True, text=True, timeout=120, check=False)
+        check(done.returncode, 0, done.stdout + done.stderr)
+    check(a[4].read(a[5], 0, 5000).data, b"1" * 5000)
+    check(b[4].read(b[5], 0, 5000).data, b"2" * 5000)
+    b[0].ok(putfh(b[2]), layoutreturn(b[3].stateid))
+    b[0].ok(putfh(b[2]), close(b[1]))
+    b[0].ok(putfh(b[0].root()), lookup("d"), remove("f"))
+    names = lambda: [n for _, _, ns in os.walk(f"{w.top}/ds/objects") for n in ns]
+    eventually(lambda: len(names()) == 1, 60, "the object of b's file is deleted, a's is not")
+    check(a[4].read(a[5], 0, 5000).data, b"1" * 5000)
+
+
+def test_a_store_keeps_its_identity(w):
+    w.kill("b")
+    for fs, cluster, want in ((3, w.cluster, "file system 2"),
+                              (2, "0" * 32, f"cluster {w.cluster.replace('-', '')}"),
+                              (2, "nothing", "expected a uuid")):
+        done = subprocess.run(
+            [program("weft-mds"), "-o", f"mds.store={w.top}/b", "-o", "mds.listen=127.0.0.1:12109",
+             "-o", f"mds.cluster_key={w.top}/key", "-o", f"mds.fs={fs}",
+             "-o", f"mds.cluster={cluster}"],
+            capture_output=True, text=True, timeout=60, check=False,
+            env=environment("weft-mds"))
+        check(done.returncode != 0 and want in done.stderr, True, done.stderr[-300:])
+    w.mds("b", 2)
+    w.wait_joined("a", "b")
+
+
+if __name__ == "__main__":
+    tap.run(tap.named(globals()), around, 1)
