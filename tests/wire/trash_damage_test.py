@@ -233,9 +233,6 @@ def goes_by_age(w, small):
     fsck(w)
 
 
-def settings(name):
-    return ["mds.lease=2s", "mds.sync=false", "mds.grace=1s"]
-
-
 if __name__ == "__main__":
-    harness.run_apart(globals(), ds=1, settings=settings)
+    harness.run_apart(globals(), ds=1,
+                      settings=["mds.lease=60s", "mds.sync=false", "mds.grace=1s"])
