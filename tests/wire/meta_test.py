@@ -6,6 +6,7 @@ and back, key by key; into an empty machine; and what is wrong is named with its
 import contextlib
 import json
 import os
+import resource
 import shutil
 import struct
 import subprocess
@@ -276,6 +277,25 @@ def test_what_is_wrong_is_named_with_its_line(w):
                            os.path.join(w.top, "again")], timeout=60, capture_output=True,
                           check=False)
     check((json.loads(done.stdout)["raw"], b"the row 7a01 is damaged" in done.stderr), (1, True))
+    in_little_memory(w, good, inode)
+
+
+def in_little_memory(w, good, inode):
+    """More lines than the memory that both commands may have, by far."""
+    ino = json.loads(good[inode])["ino"].encode()
+    many = [good[inode].replace(ino, b"%016x" % (1 << 32 | i)) for i in range(40000)]
+    text = b"\n".join(good[:-1] + many + [good[-1].replace(
+        b'"rows":%d' % (len(good) - 2), b'"rows":%d' % (len(good) - 2 + len(many)))]) + b"\n"
+    check(len(text) > 24 << 20, True, str(len(text)))
+
+    def limits():
+        resource.setrlimit(resource.RLIMIT_STACK, (1 << 18, 1 << 18))  # of each thread
+        resource.setrlimit(resource.RLIMIT_DATA, (18 << 20, 18 << 20))
+    new = os.path.join(w.top, "many")
+    run("import-meta", "--store", new, "--edited", "-", input=text, preexec_fn=limits)
+    done = subprocess.run([WEFT, "export-meta", "--store", new, "-"], capture_output=True,
+                          timeout=60, check=False, preexec_fn=limits)
+    check((done.returncode, done.stdout.count(b"\n")), (0, len(good) + len(many)), done.stderr)
 
 
 @contextlib.contextmanager
