@@ -72,8 +72,8 @@ static struct loop *loops[64];
 static unsigned nloops;
 /* this process makes a restored store consistent, and serves no client */
 static bool restoring;
-static struct live *live;	    /* the keys that change while this process runs */
-static atomic_bool restored;	    /* every data server has reported what it saw */
+static struct live *live;    /* the keys that change while this process runs */
+static atomic_bool restored; /* every data server has reported what it saw */
 
 static void usage(bool asked)
 {

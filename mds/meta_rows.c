@@ -27,7 +27,9 @@ static void super_row(struct meta_io *m)
 {
 	unsigned v = version(m);
 
-	meta_zero(m, 3);
+	if (v >= 3)
+		meta_bool(m, "sums");
+	meta_zero(m, v >= 3 ? 2 : 3);
 	meta_uint(m, "fs", 2);
 	meta_uint(m, "incarnation", 2);
 	meta_uuid(m, "uuid");
@@ -47,7 +49,37 @@ static const char *const file_types[] = {"none",	 "file",	"directory",
 					 "block-device", "char-device", "symlink",
 					 "socket",	 "fifo",	NULL};
 enum { FILE_REG = 1, FILE_DIR = 2, FILE_LNK = 5 };
-enum { INODE_POLICY = 1, INODE_ACL = 4 };
+enum { INODE_POLICY = 1, INODE_ACL = 4, INODE_SUMS = 8 };
+
+static void sum_members(struct meta_io *m)
+{
+	meta_int(m, "files");
+	meta_int(m, "dirs");
+	meta_int(m, "bytes");
+	meta_int(m, "stored_bytes");
+}
+
+static void sums_part(struct meta_io *m)
+{
+	struct meta_sub sums, list;
+	size_t n;
+
+	meta_begin(m, &sums, "sums");
+	version(m);
+	meta_bool(m, "unpushed");
+	n = meta_count(m, "users", 1);
+	meta_zero(m, 1);
+	sum_members(m);
+	meta_list(m, &list, "users", n);
+	for (size_t i = 0; i < n && !meta_wrong(m); i++) {
+		meta_item(m, &list, i);
+		meta_uint(m, "uid", 4);
+		sum_members(m);
+		meta_item_end(m, &list);
+	}
+	meta_list_end(m, &list);
+	meta_end(m, &sums);
+}
 
 static void acl_part(struct meta_io *m)
 {
@@ -173,7 +205,7 @@ static void policy_part(struct meta_io *m)
 
 static void inode_row(struct meta_io *m)
 {
-	static const char *const flags[] = {"policy", "xattrs", "acl", NULL};
+	static const char *const flags[] = {"policy", "xattrs", "acl", "sums", NULL};
 	unsigned type, has;
 
 	version(m);
@@ -197,6 +229,8 @@ static void inode_row(struct meta_io *m)
 	meta_time(m, "mtime_at", "mtime_ns");
 	meta_time(m, "ctime_at", "ctime_ns");
 	meta_time(m, "btime_at", "btime_ns");
+	if (has & INODE_SUMS)
+		sums_part(m);
 	if (has & INODE_ACL)
 		acl_part(m);
 	if (type == FILE_REG && !meta_ends(m, "layout"))
@@ -249,6 +283,36 @@ static void boot_row(struct meta_io *m)
 	meta_id(m, "id");
 }
 
+/* ---- sums (docs/decisions/du.md) ---- */
+
+static void dir_id(struct meta_io *m)
+{
+	meta_id(m, "dir");
+}
+
+static void user_id(struct meta_io *m)
+{
+	meta_uint(m, "uid", 4);
+}
+
+static void counted_row(struct meta_io *m)
+{
+	version(m);
+	sum_members(m);
+}
+
+static void link_id(struct meta_io *m)
+{
+	meta_id(m, "ino");
+	meta_id(m, "dir");
+}
+
+static void link_row(struct meta_io *m)
+{
+	version(m);
+	meta_uint(m, "names", 4);
+}
+
 /* ---- the trash; the second byte of these keys says what the row is ---- */
 
 static void trash_sum_row(struct meta_io *m)
@@ -262,6 +326,7 @@ static void trash_id(struct meta_io *m)
 {
 	meta_id(m, "dir");
 	meta_id(m, "hash");
+	meta_id(m, "order");
 	meta_id(m, "ino");
 }
 
@@ -297,6 +362,7 @@ static void trash_at_row(struct meta_io *m)
 	version(m);
 	meta_id(m, "dir");
 	meta_id(m, "hash");
+	meta_uint(m, "removed_ns", 8);
 }
 
 static void trash_job_id(struct meta_io *m)
@@ -318,6 +384,7 @@ static void trash_job_row(struct meta_io *m)
 	meta_uint(m, "before_at", 8);
 	meta_id(m, "at_dir");
 	meta_id(m, "at_hash");
+	meta_uint(m, "at_removed_ns", 8);
 	meta_id(m, "at_ino");
 	meta_uint(m, "done", 8);
 	meta_uint(m, "bytes", 8);
@@ -702,6 +769,18 @@ static void token_row(struct meta_io *m)
 	meta_hex(m, "hash", 32);
 }
 
+/* Its two texts have a NUL between them. */
+static void tag_id(struct meta_io *m)
+{
+	meta_text(m, META_TEXT("key"), META_REST);
+}
+
+static void tag_row(struct meta_io *m)
+{
+	version(m);
+	meta_uint(m, "made_at", 8);
+}
+
 static void join_token_id(struct meta_io *m)
 {
 	meta_hex(m, "token", 16);
@@ -745,10 +824,14 @@ const struct meta_kind meta_kinds[] = {
 	{"name", NS_K_DIRENT, -1, 17, name_id, name_row},
 	{"xattr", NS_K_XATTR, -1, 0, xattr_id, xattr_row},
 	{"orphan", NS_K_ORPHAN, -1, 9, ino_id, mark_row},
+	{"unpushed", NS_K_UNPUSHED, -1, 9, dir_id, counted_row},
+	{"further-names", NS_K_LINK, -1, 17, link_id, link_row},
+	{"user", NS_K_USER, -1, 5, user_id, counted_row},
 	{"trash-sum", NS_K_TRASH, 0, 2, no_id, trash_sum_row},
-	{"trash", NS_K_TRASH, 1, 26, trash_id, trash_row},
+	{"trash", NS_K_TRASH, 1, 34, trash_id, trash_row},
 	{"trash-expiry", NS_K_TRASH, 2, 18, trash_expiry_id, mark_row},
 	{"trash-at", NS_K_TRASH, 3, 10, ino_id, trash_at_row},
+	{"trash-user", NS_K_TRASH, 4, 6, user_id, counted_row},
 	{"trash-job", NS_T_TRASH_JOB, -1, 9, trash_job_id, trash_job_row},
 	{"boot", NS_T_BOOT, -1, 9, boot_id, boot_row},
 	{"reply", NS_T_REPLY, -1, 21, reply_id, reply_row},
@@ -771,6 +854,7 @@ const struct meta_kind meta_kinds[] = {
 	{"export", NS_T_EXPORT, -1, 3, export_id, export_row},
 	{"revocation", NS_T_REVOCATION, -1, 9, revocation_id, revocation_row},
 	{"token", NS_T_TOKEN, -1, 0, token_id, token_row},
+	{"tag", NS_T_TAG, -1, 0, tag_id, tag_row},
 	{"join-token", NS_T_JOIN_TOKEN, -1, 17, join_token_id, join_token_row},
 	{"pin", NS_T_PIN, -1, 9, pin_id, pin_row},
 	{"pin-file", NS_T_PIN, -1, 17, pin_file_id, mark_row},

@@ -11,7 +11,7 @@ kinds() { # FILE
 }
 page_kinds() { # FILE
 	sed -n '/^## The kinds/,$p' "$1" | sed -nE 's/^- `([a-z-]+)`(:|,).*/\1/p' | grep -vxE \
-		'acl|layout|policy|target' | sort
+		'acl|layout|policy|sums|target' | sort
 }
 # The names of members, and the words that some have.
 words() { # FILE

@@ -527,7 +527,9 @@ def test_bad_requests_are_answered_and_harm_nothing(c):
     head = Http(c.admin["mds"])
     head.request("HEAD", "/v1/status")
     assert (reply := head.getresponse()).status == 200 and reply.read() == b""
-    assert ask(c.admin["ds1"], "GET", "/v1/health") == {"ok": True, "joined": True}
+    got = ask(c.admin["ds1"], "GET", "/v1/health")
+    assert (got["ok"], got["joined"]) == (True, True), got
+    assert [(m["joined"], m["fs"]) for m in got["mds"]] == [(True, 1)], got
 
 
 # ---- a metadata server by itself

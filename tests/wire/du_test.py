@@ -14,7 +14,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from harness import *  # noqa: E402,F403
-from jobs_test import api, ended  # noqa: E402
+from jobs import api, ended  # noqa: E402
 from steps import again, data_server, lay  # noqa: E402
 from tool import fsck, weft, weft_json  # noqa: E402
 

@@ -16,8 +16,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import harness  # noqa: E402
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
-from acl_test import ALL, make  # noqa: E402
-from backup_test import MINE, WEFT, graceless, put, run, some_files, start_restored, stop, store, \
+from acls import ALL, make  # noqa: E402
+from backups import MINE, WEFT, graceless, put, run, some_files, start_restored, stop, store, \
     walk, writing  # noqa: E402
 from foreign import Foreign  # noqa: E402
 from nfs41 import err  # noqa: E402

@@ -10,7 +10,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from harness import *  # noqa: E402,F403
 from files import MB  # noqa: E402
-from jobs_test import api  # noqa: E402
+from jobs import api  # noqa: E402
 from steps import again, lay  # noqa: E402
 from tool import ask, fsck, weft  # noqa: E402
 

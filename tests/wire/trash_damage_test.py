@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import harness  # noqa: E402
 from mounts import own_mounts, run  # noqa: E402
 from harness import *  # noqa: E402,F403
-from jobs_test import api, ended  # noqa: E402
+from jobs import api, ended  # noqa: E402
 from rows import rows_of  # noqa: E402
 from steps import one_server  # noqa: E402
 from tool import fsck, log_of, weft  # noqa: E402

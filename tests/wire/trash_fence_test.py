@@ -7,7 +7,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import harness  # noqa: E402
 from harness import *  # noqa: E402,F403
-from jobs_test import api  # noqa: E402
+from jobs import api  # noqa: E402
 from steps import lay, one_server, returns_when_recalled  # noqa: E402
 from tool import ask, fsck, weft  # noqa: E402
 from nfs41 import close, err, remove, rename, savefh  # noqa: E402
