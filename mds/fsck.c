@@ -268,17 +268,19 @@ static int fsck_check(struct kv *kv, const char *path, bool json)
 	if (json)
 		printf("],\n \"complete\": %s, \"count\": %lu, \"inodes\": %lu, \"directories\": "
 		       "%lu, \"entries\": %lu, \"xattrs\": %lu, \"acls\": %lu,"
-		       " \"orphans\": %lu, \"trash\": %lu, \"rows\": %lu, \"events\": %lu}\n",
+		       " \"orphans\": %lu, \"trash\": %lu, \"rows\": %lu, \"sum_rows\": %lu, "
+		       "\"events\": %lu}\n",
 		       err ? "false" : "true", st.cs_violations, st.cs_inodes, st.cs_dirs,
 		       st.cs_entries, st.cs_xattrs, st.cs_acls, st.cs_orphans, st.cs_trash,
-		       st.cs_rows, st.cs_events);
+		       st.cs_rows, st.cs_sums, st.cs_events);
 	else
 		printf("%s: %lu inodes, %lu directories, %lu entries, %lu extended attributes, %lu "
-		       "ACLs, %lu orphans, %lu in the trash, %lu events, %lu other rows: %lu "
+		       "ACLs, %lu orphans, %lu in the trash, %lu events, %lu sums, %lu other rows: "
+		       "%lu "
 		       "violations%s\n",
 		       path, st.cs_inodes, st.cs_dirs, st.cs_entries, st.cs_xattrs, st.cs_acls,
-		       st.cs_orphans, st.cs_trash, st.cs_events, st.cs_rows, st.cs_violations,
-		       err ? ", incomplete" : "");
+		       st.cs_orphans, st.cs_trash, st.cs_events, st.cs_sums, st.cs_rows,
+		       st.cs_violations, err ? ", incomplete" : "");
 	if (err) {
 		fprintf(stderr, "weft-fsck: %s: cannot read the rest: %s\n", path, strerror(-err));
 		return EXIT_UNREADABLE;

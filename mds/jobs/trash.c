@@ -27,6 +27,7 @@
 #include <errno.h>
 #include <urcu/compiler.h>
 
+#define EMPTY_LEVELS 64u /* directories that one entry takes along, in one step */
 #define BATCH	     64
 #define LOOK_US	     1000  /* that a step looks for what to do */
 #define LOOK_CLOCK   8	   /* entries between two looks at the clock */
@@ -528,7 +529,9 @@ static int empty_one(struct job_trash *w, struct kv_txn *t, uint64_t ino)
 	uint64_t up;
 	int err = ns_trash_get(t, ino, &e);
 
-	while (!err && e.tr_removed / NS_TRASH_SECOND <= j->before) {
+	/* Deeper chains are left to another step of the job, or to expiry. */
+	for (unsigned n = 0;
+	     n < EMPTY_LEVELS && !err && e.tr_removed / NS_TRASH_SECOND <= j->before; n++) {
 		unsigned out = w->tr_out;
 
 		err = ns_trash_below(w->tr_m->m_ns, t, ino, &j->top);
@@ -777,18 +780,12 @@ static void step_begin(struct job_trash *w, int step)
 /* Chooses what the next step does. False: there is nothing to do. */
 static bool step_choose(struct job_trash *w, int *err)
 {
-	struct ns_trash_sums sums;
-
-	if (ns_trash_sums(w->tr_txn, &sums)) /* damaged: so it is looked at */
-		sums.ts_entries = 1;
-	*err = 0;
+	/* The trash's sums may be wrong: the rows say what there is. */
 	step_begin(w, STEP_EXPIRE);
-	if (sums.ts_entries)
-		*err = ns_trash_by_expiry(w->tr_txn, 0, 0, choose_expired, w);
+	*err = ns_trash_by_expiry(w->tr_txn, 0, 0, choose_expired, w);
 	if (*err || w->tr_nino || w->tr_ndamaged)
 		return !*err;
-	if (sums.ts_entries)
-		room_look(w);
+	room_look(w);
 	if (needs_room(w)) {
 		step_begin(w, STEP_ROOM);
 		*err = ns_trash_by_expiry(w->tr_txn, w->tr_room_at[0], w->tr_room_at[1],

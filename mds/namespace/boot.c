@@ -148,7 +148,7 @@ static uint64_t at_least(uint64_t was, uint64_t line, unsigned bits)
 int ns_restore(struct ns *ns, struct kv_txn *t, uint64_t boot)
 {
 	struct ns_super su;
-	uint64_t line;
+	uint64_t line, first;
 	int err = ns_super_get(t, &su);
 
 	if (err)
@@ -158,7 +158,9 @@ int ns_restore(struct ns *ns, struct kv_txn *t, uint64_t boot)
 		return -EMFILE;
 	su.su_boot = line << IN_BOOT;
 	su.su_incarnation = (uint16_t)(line + 1);
-	su.su_ino_next = at_least(su.su_ino_next, line, IN_INO);
+	first = ns_fs_ino(su.su_fs) + (line << IN_INO);
+	if (su.su_ino_next < first)
+		su.su_ino_next = first;
 	su.su_order_next = at_least(su.su_order_next, line, IN_ORDER);
 	su.su_client_next = (uint32_t)at_least(su.su_client_next, line, IN_CLIENT);
 	err = boots_forget(t);
@@ -183,5 +185,7 @@ uint32_t ns_timeline_epoch(const struct ns *ns)
 
 uint64_t ns_timeline_ino(const struct ns *ns)
 {
-	return (uint64_t)(ns->n_super.su_incarnation - 1) << IN_INO;
+	uint64_t line = ns->n_super.su_incarnation - 1u;
+
+	return line ? ns_fs_ino(ns->n_super.su_fs) + (line << IN_INO) : 0;
 }

@@ -418,9 +418,9 @@ int ns_check_sums(struct kv_txn *t, void (*bad)(void *arg, const char *line), vo
 /* ns_check.c: the offline checker. Reads one snapshot; needs about 48 bytes of memory for each
  * inode. fn gets one line for each violation, without a newline. */
 struct ns_check_stats {
-	/* cs_rows: without events */
+	/* cs_rows: without events, and without those of sums, which are cs_sums */
 	uint64_t cs_inodes, cs_dirs, cs_entries, cs_xattrs, cs_acls, cs_orphans, cs_trash, cs_rows,
-		cs_events, cs_violations;
+		cs_sums, cs_events, cs_violations;
 	uint64_t cs_counted; /* the count in the super record: exact only after a clean stop */
 };
 /* 0, with violations or without; -errno if the store could not be read or memory ran out. */

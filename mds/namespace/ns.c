@@ -30,9 +30,9 @@ int ns_super_put(struct ns *ns, struct kv_txn *t, const struct ns_super *su)
 	return kv_put(t, ns_slice("S", 1), ns_slice(&r, sizeof(r)));
 }
 
-uint64_t ns_first_ino(uint16_t fs)
+uint64_t ns_fs_ino(uint16_t fs)
 {
-	return (fs == 1 ? 0 : (uint64_t)fs << 48) | (NS_ROOT_INO + 1);
+	return fs == 1 ? 0 : (uint64_t)fs << 48;
 }
 
 static int format(struct ns *ns, const struct ns_identity *id, struct kv_txn *t)
@@ -52,7 +52,7 @@ static int format(struct ns *ns, const struct ns_identity *id, struct kv_txn *t)
 		.su_fs = id->id_fs ? id->id_fs : 1,
 		.su_incarnation = 1,
 		.su_boot = 1,
-		.su_ino_next = ns_first_ino(id->id_fs ? id->id_fs : 1),
+		.su_ino_next = ns_fs_ino(id->id_fs ? id->id_fs : 1) + NS_ROOT_INO + 1,
 		.su_ds_next = 1,
 		.su_client_next = 1,
 		.su_order_next = 1,

@@ -165,10 +165,10 @@ struct ns_identity {
 /* As ns_open. -EEXIST: the store has another identity. */
 int ns_open_as(struct ns **out, struct kv *kv, const struct ns_identity *id, char *err,
 	       size_t errlen);
-/* The first inode number that a file system gives (after the root's): its own number is in the top
- * 16 bits (cap_fs_of), so no two file systems of a cluster give one number. The first file system
- * has zeros there, as stores had before there were several. */
-uint64_t ns_first_ino(uint16_t fs);
+/* Where the inode numbers of a file system begin: its own number is in the top 16 bits (cap_fs_of),
+ * so no two file systems of a cluster give one number. The first file system has zeros there, as
+ * stores had before there were several. The root's number is NS_ROOT_INO in each. */
+uint64_t ns_fs_ino(uint16_t fs);
 void ns_close(struct ns *ns);
 /* boot.c: the store must not go back in time (docs/recovery.md). Has the store been where another
  * server says that it saw the store: in this boot, with this identity (0: not known)? 0.

@@ -567,7 +567,7 @@ int ns_check(struct kv_txn *t, void (*fn)(void *arg, const char *line), void *ar
 	 * older store come when weft-mds starts. */
 	if (rc >= 0 && c.c_has_super && c.c_super.su_sums && !st->cs_violations) {
 		rc = ns_check_sums(t, on_sum_bad, &c, &rows);
-		st->cs_rows += rows;
+		st->cs_sums = rows;
 	}
 	return rc < 0 ? rc : 0;
 }

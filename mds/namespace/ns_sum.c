@@ -7,11 +7,12 @@
 #include <errno.h>
 #include <urcu/compiler.h>
 
-#define FOLD_ROWS  128u	 /* rows that one mutation takes */
-#define FOLD_MOST  512u	 /* directories in its list, and their parents */
-#define FOLD_STEPS 4096u /* a longer way is a loop in a damaged store */
-#define FOLD_EVERY 10000u
-#define FOLD_SOON  4096 /* rows; a question about sums reads all of them */
+#define FOLD_ROWS    128u /* rows that one mutation takes */
+#define FOLD_MOST    512u /* directories in its list, and their parents */
+#define FOLD_STEPS   512u /* in one transaction; what is left is the next round's */
+#define FOLD_EVERY   10000u
+#define FOLD_REST_MS 10000u /* after a push that failed */
+#define FOLD_SOON    4096   /* rows; a question about sums reads all of them */
 
 static unsigned (*sum_copies)(struct kv_slice map);
 
@@ -74,6 +75,20 @@ int ns_user_put(struct kv_txn *t, uint32_t uid, const struct ns_sum *s)
 	return err == -ENOENT ? 0 : err;
 }
 
+/*
+ * A row of sums that is damaged must stop nothing: mutations meet it when they have written
+ * already, and an error then fails all that the batch has. It counts as 0; weft-fsck says that the
+ * sums are wrong.
+ */
+void ns_sum_damaged(const char *what, uint64_t of)
+{
+	static _Atomic uint64_t last;
+
+	if (log_due(&last))
+		log_error("ns: the row of %s (%lu) is damaged, and counts as 0", what,
+			  (unsigned long)of);
+}
+
 static int user_row_add(struct kv_txn *t, uint32_t uid, const struct ns_sum *delta)
 {
 	struct ns_sum s = {0};
@@ -83,8 +98,12 @@ static int user_row_add(struct kv_txn *t, uint32_t uid, const struct ns_sum *del
 
 	if (!err)
 		err = ns_counted_decode(val, &s);
-	if (err && err != -ENOENT)
+	if (err == -EIO) {
+		ns_sum_damaged("what a user has", uid);
+		s = (struct ns_sum){0};
+	} else if (err && err != -ENOENT) {
 		return err;
+	}
 	ns_sum_plus(&s, delta);
 	return ns_user_put(t, uid, &s);
 }
@@ -98,7 +117,11 @@ static int link_get(struct kv_txn *t, uint64_t ino, uint64_t dir, uint32_t *name
 	*names = 0;
 	if (err)
 		return err == -ENOENT ? 0 : err;
-	return ns_link_decode(val, names);
+	if (ns_link_decode(val, names)) {
+		ns_sum_damaged("further names of a file", ino);
+		*names = 0;
+	}
+	return 0;
 }
 
 int ns_link_decode(struct kv_slice val, uint32_t *names)
@@ -266,10 +289,17 @@ static int leave_dir(struct ns *ns, struct kv_txn *t, struct ns_inode_held *dir,
 	struct ns_sum counted;
 	int err = ns_sums_counted(t, i, &counted);
 
+	if (err == -EIO) {
+		ns_sum_damaged("what a directory's parent has counted", i->i_ino);
+		counted = ns_sums_total(i);
+		err = 0;
+	}
 	if (err || !ns_sums_unpushed(i))
 		return err; /* pushed: the sum of an empty directory is zero */
 	counted = negative(&counted);
 	err = kv_del(t, ns_key_ino(k, NS_K_UNPUSHED, i->i_ino));
+	if (err == -ENOENT)
+		err = 0;
 	atomic_fetch_sub_explicit(&ns->n_unpushed, 1, memory_order_relaxed);
 	if (!err)
 		err = sums_add(ns, t, dir, &counted, 0, NULL);
@@ -306,7 +336,7 @@ static int sums_add_to(struct ns *ns, struct kv_txn *t, uint64_t ino, const stru
 	int err = ns_inode_copy_dir(ns, t, ino, &dir);
 
 	if (err)
-		return err == -ESTALE || err == -ENOTDIR ? 0 : err;
+		return err == -ESTALE || err == -ENOTDIR || err == -EIO ? 0 : err;
 	err = sums_add(ns, t, &dir, delta, uid, users);
 	return err ? err : ns_inode_put(t, &dir.h_i);
 }
@@ -397,7 +427,7 @@ int ns_sum_changed(struct ns *ns, struct kv_txn *t, const struct ns_inode *i,
 					   : sums_add_to(ns, t, i->i_parent, &delta, uid, &delta);
 	err = ns_inode_copy_dir(ns, t, i->i_parent, &dir);
 	if (err)
-		return err == -ESTALE || err == -ENOTDIR ? 0 : err;
+		return err == -ESTALE || err == -ENOTDIR || err == -EIO ? 0 : err;
 	err = sums_add(ns, t, &dir, &delta, uid, &less);
 	if (!err)
 		err = sums_add(ns, t, &dir, NULL, i->i_uid, &is);
@@ -434,7 +464,7 @@ static int push_to_parent(struct ns *ns, struct kv_txn *t, uint64_t parent,
 	int err = ns_inode_copy_dir(ns, t, parent, &up);
 
 	if (err)
-		return err == -ESTALE || err == -ENOTDIR ? 0 : err;
+		return err == -ESTALE || err == -ENOTDIR || err == -EIO ? 0 : err;
 	err = sums_add(ns, t, &up, delta, 0, NULL);
 	if (!err)
 		err = ns_inode_put(t, &up.h_i);
@@ -525,7 +555,7 @@ int ns_sum_fold(struct ns *ns, struct kv_txn *t, uint64_t *from)
 static struct ns_sum_fold {
 	struct kv_op fo_op;
 	struct ns *fo_ns;
-	uint64_t fo_from, fo_next_ms;
+	uint64_t fo_from, fo_next_ms, fo_failed_ms;
 	bool fo_busy;
 } fold;
 
@@ -542,6 +572,8 @@ static void fold_done(struct kv_op *op, int err)
 
 	f->fo_busy = !err && f->fo_from;
 	if (err)
+		f->fo_failed_ms = clock_mono_ns() / 1000000;
+	if (err)
 		log_warn("ns: cannot push the sums of directories: %s", strerror(-err));
 	if (f->fo_busy)
 		kv_submit(f->fo_ns->n_kv, op);
@@ -554,7 +586,8 @@ void ns_sum_tick(struct ns *ns, struct loop *loop)
 	struct ns_sum_fold *f = &fold;
 
 	f->fo_ns = ns;
-	if (f->fo_busy || !rows || (rows < FOLD_SOON && now < f->fo_next_ms))
+	if (f->fo_busy || !rows || (rows < FOLD_SOON && now < f->fo_next_ms) ||
+	    (f->fo_failed_ms && now - f->fo_failed_ms < FOLD_REST_MS))
 		return;
 	f->fo_busy = true;
 	f->fo_from = 0;

@@ -58,4 +58,6 @@ int ns_sums_counted(struct kv_txn *t, const struct ns_inode *dir, struct ns_sum 
  * stops and is returned. */
 int ns_unpushed_rows(struct kv_txn *t, uint64_t from,
 		     int (*fn)(void *arg, uint64_t ino, struct kv_slice val), void *arg);
+/* Logs that a row of sums is damaged, and counts as 0. */
+void ns_sum_damaged(const char *what, uint64_t of);
 #endif

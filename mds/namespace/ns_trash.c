@@ -261,8 +261,12 @@ static int user_change(struct kv_txn *t, uint32_t uid, const struct ns_sum *more
 	struct ns_sum s;
 	int err = ns_trash_user(t, uid, &s);
 
-	if (err)
+	if (err == -EIO) {
+		ns_sum_damaged("what a user has in the trash", uid);
+		s = (struct ns_sum){0};
+	} else if (err) {
 		return err;
+	}
 	if (more)
 		ns_sum_plus(&s, more);
 	if (less)
@@ -494,9 +498,12 @@ static int row_aside(struct kv_txn *t, struct kv_slice key)
 	k[0] = NS_K_TRASH;
 	k[1] = OF_ASIDE;
 	memcpy(k + 2, (const uint8_t *)key.s_data + 1, key.s_len - 1);
-	err = kv_put(t, ns_slice(k, key.s_len + 1), ns_slice(copy, val.s_len));
+	/* A full store has room for the row only where another one went. */
+	err = kv_del(t, key);
+	if (!err)
+		err = kv_put(t, ns_slice(k, key.s_len + 1), ns_slice(copy, val.s_len));
 	free(copy);
-	return err ? err : (err = kv_del(t, key)) ? err : 1;
+	return err ? err : 1;
 }
 
 int ns_trash_aside(struct kv_txn *t, struct kv_slice key, uint64_t ino)

@@ -377,7 +377,8 @@ def restart_what_failed_was_not_done(w):
 
 
 def rows(w):
-    """What the store keeps of requests: fsck counts them among the rows, and is clean."""
+    """What the store keeps of requests: fsck counts them among the rows, and is clean. Sums of
+    directories have rows of their own."""
     done = subprocess.run([os.path.join(base.BUILD, "weft-fsck"), "--json",
                            os.path.join(w.dir, "mds")], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)["rows"]
