@@ -11,6 +11,7 @@
 #include "base/version.h"
 #include "mds/layout/lo.h"
 #include <errno.h>
+#include <inttypes.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
@@ -172,7 +173,8 @@ static void take_gap(const struct take *t, char *out, size_t max)
 		return;
 	}
 	s = (time_t)at;
-	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&s, &tm));
+	if (!gmtime_r(&s, &tm) || !strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &tm))
+		snprintf(when, sizeof(when), "%" PRId64 " s", at);
 	snprintf(out, max, "it ended at %s: %s", when, why);
 }
 
@@ -257,6 +259,8 @@ static void take_note(const struct take *t)
 	if (snprintf(path, sizeof(path), "%s/last-backup", t->t_store.bs_path) >= (int)sizeof(path))
 		return;
 	snprintf(tmp, sizeof(tmp), "%s.new", path);
+	/* One that is there may have another mode, or be open. */
+	unlink(tmp);
 	n = snprintf(text, sizeof(text), "{\"made_at\":%ld,\"kind\":\"%s\",\"to\":%lu}\n",
 		     (long)t->t_head.bh_made_at, t->t_head.bh_full ? "full" : "incremental",
 		     (unsigned long)t->t_head.bh_to);
@@ -347,7 +351,7 @@ static int take_file(struct take *t, const char *folder, const char *path)
 	bool ok;
 
 	snprintf(tmp, sizeof(tmp), "%s.new", path);
-	fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	t->t_name = path;
 	if (fd < 0)
 		return backup_say("%s: %s", tmp, strerror(errno));

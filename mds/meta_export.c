@@ -147,7 +147,9 @@ static bool export_file(struct export *x, const struct backup_store *s)
 	bool ok;
 
 	snprintf(tmp, sizeof(tmp), "%s.new", x->x_name);
-	x->x_fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	/* One that is there may have another mode, or be open. */
+	unlink(tmp);
+	x->x_fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (x->x_fd < 0)
 		return backup_say("%s: %s", tmp, strerror(errno)), false;
 	ok = export_write(x, s);

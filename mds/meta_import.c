@@ -178,7 +178,8 @@ static int import_done(const struct import *im, const struct backup_args *a)
 		backup_say("%" PRIu64 " rows came as bytes (kind raw): check the store with "
 			   "weft-fsck",
 			   im->im_check.mc_raw);
-	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &tm));
+	if (!gmtime_r(&at, &tm) || !strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &tm))
+		snprintf(when, sizeof(when), "%" PRId64 " s", h->mh_made_at);
 	snprintf(what, sizeof(what), "the store is as it was at %s (%" PRIu64 " rows)", when,
 		 im->im_check.mc_lines - 2);
 	return backup_build_next(a, what);

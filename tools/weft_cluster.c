@@ -445,6 +445,7 @@ static int join_old_key(struct join *jn)
 	char *text, want[CTL_NAME_MAX + 16];
 	struct ds_key k = {0};
 	const char *why;
+	size_t len;
 	bool ours;
 
 	jn->jn_has_key = plan_there(p, jn->jn_key);
@@ -452,10 +453,11 @@ static int join_old_key(struct join *jn)
 		return EXIT_DONE;
 	text = plan_text_of(p, jn->jn_key);
 	snprintf(want, sizeof(want), "\nname=%s\n", jn->jn_ticket.jo_name);
+	len = text ? strlen(text) : 0; /* before it is cut into lines */
 	ours = text && strstr(text, want) && !ds_key_parse(text, &k, &why);
 	memcpy(jn->jn_server, k.dk_uuid, sizeof(jn->jn_server));
 	if (text)
-		sodium_memzero(text, strlen(text));
+		sodium_memzero(text, len);
 	free(text);
 	sodium_memzero(&k, sizeof(k));
 	return ours ? EXIT_DONE
