@@ -73,6 +73,7 @@ struct mds_thread {
 	/* the exports in force when this thread last looked */
 	struct exp_table *mt_exports;
 	struct heat *_Atomic mt_heat; /* see jobs/heat.c */
+	unsigned mt_heat_turn;	      /* op_heat.c */
 	/* By exp_grant.g_slot: operations, bytes read, bytes written. Only this thread writes
 	 * them. */
 	_Atomic uint64_t mt_export[EXP_SLOTS][3];
