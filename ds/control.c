@@ -39,7 +39,8 @@
 #define BACKOFF_MIN_MS	 100u
 #define BACKOFF_MAX_MS	 5000u
 #define UNADMITTED_MS	 1000u
-#define UNLEASED_BEAT_MS 200u /* while orders are pending */
+#define BESIDE_MS	 1000u /* another connection has joined the same file system */
+#define UNLEASED_BEAT_MS 200u  /* while orders are pending */
 #define MAX_LOST_BEATS	 3u
 /* An ORDERS batch is the largest record; it is sealed. */
 #define MAX_RECORD (CTL_SEALED_MAX + 4096)
@@ -78,6 +79,8 @@ struct ds_control {
 };
 
 static void join(struct ds_control *c);
+static void join_send(struct ds_control *c);
+static const char *join_refusal(ctl_status st);
 static void beat(struct ds_control *c);
 
 /* ---- the lease ---- */
@@ -101,6 +104,21 @@ static void lease_set(struct ds_control *c, uint64_t sent_ns, uint32_t lease_ms)
 static void timer_next(struct ds_control *c, uint32_t ms)
 {
 	loop_timer_start(loop_self(), &c->dc_timer, ms);
+}
+
+/* The MDS of the same file system that this server has joined over another connection, or NULL: two
+ * addresses of one MDS would take the server from each other. */
+static const struct ds_control *joined_beside(const struct ds_control *c)
+{
+	struct ds_fs *f = atomic_load(&c->dc_fs);
+
+	for (unsigned i = 0; f && i < atomic_load(&c->dc_ds->d_nmds); i++) {
+		const struct ds_control *o = c->dc_ds->d_control[i];
+
+		if (o != c && atomic_load(&o->dc_joined) && atomic_load(&o->dc_fs) == f)
+			return o;
+	}
+	return NULL;
 }
 
 static void timer_fire(struct loop_timer *t)
@@ -217,8 +235,11 @@ static void joined(struct loop_msg *m)
 		free(jw);
 		return;
 	}
+	if (!jw->jw_err)
+		atomic_store(&c->dc_fs, jw->jw_fs);
 	if (jw->jw_err) {
-		join_later(c, strerror(-jw->jw_err));
+		join_later(c, jw->jw_err == -EXDEV ? join_refusal(CTL_BAD_CLUSTER)
+						   : strerror(-jw->jw_err));
 	} else if (jw->jw_status != CTL_OK) {
 		join_later(c, jw->jw_status == CTL_STALE_INSTANCE ? "it is a deposed instance"
 								  : "this server's store refused");
@@ -227,7 +248,6 @@ static void joined(struct loop_msg *m)
 		 * take a later start of it for a restored store. */
 		join(c);
 	} else {
-		atomic_store(&c->dc_fs, jw->jw_fs);
 		atomic_store(&lease_of(c)->le_striped2_ns, jw->jw_striped2_ns);
 		c->dc_instance = jw->jw_res.instance_epoch;
 		c->dc_traffic = jw->jw_traffic;
@@ -432,6 +452,20 @@ static struct ds_seen seen(struct ds_store *s, struct ds_fs *f)
 
 static void join(struct ds_control *c)
 {
+	const struct ds_control *beside = joined_beside(c);
+
+	if (beside) {
+		/* Its connection may end at any time: look again. */
+		reason(c, "this server has joined its file system at %s", beside->dc_mds);
+		c->dc_backoff_ms = BESIDE_MS;
+		join_again(c);
+		return;
+	}
+	join_send(c);
+}
+
+static void join_send(struct ds_control *c)
+{
 	struct ds *d = c->dc_ds;
 	struct ds_fs *f = join_about(c);
 	struct ds_identity id = ds_store_identity(d->d_store);
@@ -528,8 +562,11 @@ static void beat_done(void *arg, int err, const ctl_response *res)
 	c->dc_lost_beats = 0;
 	good = res->status == CTL_OK &&
 	       (res->result.op == CTL_OP_HEARTBEAT || res->result.op == CTL_OP_HEARTBEAT2);
+	/* A newer instance of its file system may have joined over another connection: the join
+	 * says that this one is deposed. */
 	if (res->status == CTL_NOT_JOINED || c->dc_addrs_changed ||
-	    (good && hb->instance_epoch != c->dc_instance)) {
+	    (good && (hb->instance_epoch != c->dc_instance ||
+		      !ds_store_instance_ok(atomic_load(&c->dc_fs), hb->instance_epoch)))) {
 		rejoin(c);
 		return;
 	}
@@ -696,7 +733,7 @@ struct ctl_chan *ds_control_chan(struct ds *d, const struct ds_fs *f)
 	for (unsigned i = 0; i < atomic_load(&d->d_nmds); i++) {
 		struct ds_control *c = d->d_control[i];
 
-		if (c->dc_ready && atomic_load(&c->dc_fs) == f)
+		if (c->dc_ready && atomic_load(&c->dc_joined) && atomic_load(&c->dc_fs) == f)
 			return c->dc_chan;
 	}
 	return NULL;

@@ -566,6 +566,25 @@ static int place_check(struct settings *se, char *err, size_t errlen)
 	return 0;
 }
 
+/* One address of an MDS is enough: two connections would take the server from each other. */
+static int mds_check(const struct start *st, char *err, size_t errlen)
+{
+	char text[80];
+
+	for (int i = 0; i < st->st_nmds; i++) {
+		for (int k = 0; k < i; k++) {
+			if (st->st_mds[i].a_len != st->st_mds[k].a_len ||
+			    memcmp(&st->st_mds[i].a_ss, &st->st_mds[k].a_ss, st->st_mds[i].a_len))
+				continue;
+			rpc_addr_text((const struct sockaddr *)&st->st_mds[i].a_ss, text,
+				      sizeof(text));
+			snprintf(err, errlen, "ds.mds: %s is there twice", text);
+			return -EINVAL;
+		}
+	}
+	return 0;
+}
+
 /* Checks everything that needs neither the store nor the network. */
 static int settings_check(struct settings *se, char *err, size_t errlen)
 {
@@ -591,6 +610,8 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 			 st->st_nlisten ? "ds.mds" : "ds.listen");
 		return -EINVAL;
 	}
+	if (mds_check(st, err, errlen))
+		return -EINVAL;
 	for (int i = 0; i < st->st_nlisten && !st->st_nadvertise; i++) {
 		if (is_wildcard(&st->st_listen[i].a_ss)) {
 			snprintf(err, errlen,

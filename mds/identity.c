@@ -21,6 +21,12 @@ int mds_identity_conf(const struct conf *c, struct ns_identity *id, char *err, s
 	*id = (struct ns_identity){.id_fs = (uint16_t)conf_int(c, "mds.fs"), .id_cluster = *uuid};
 	if (!*uuid)
 		return 0;
+	/* A second file system 1 of a cluster would act on the first one's objects. */
+	if (!id->id_fs) {
+		snprintf(err, errlen,
+			 "mds.cluster: mds.fs must say the number of the file system too");
+		return -EINVAL;
+	}
 	if (!sodium_hex2bin(id->id_uuid, sizeof(id->id_uuid), uuid, strlen(uuid), "-", &len,
 			    NULL) &&
 	    len == sizeof(id->id_uuid))

@@ -119,19 +119,21 @@ static void chan_derive(struct ctl_chan *ch, bool is_ds, const uint8_t cluster[3
 			const uint8_t ds_nonce[CTL_NONCE_LEN],
 			const uint8_t mds_nonce[CTL_NONCE_LEN])
 {
-	static const char label[2][16] = {"weft control v1", "weft control v2"};
-	uint8_t msg[sizeof(label[0]) + CTL_UUID_LEN + 2 * CTL_NONCE_LEN + 8], out[2 * CHAN_KEY],
+	static const char label[3][16] = {"weft control v1", "weft control v2", "weft control v3"};
+	uint8_t msg[sizeof(label[0]) + CTL_UUID_LEN + 2 * CTL_NONCE_LEN + 12], out[2 * CHAN_KEY],
 		*p = msg;
-	const uint32_t said[2] = {htobe32(ch->ch_asked), htobe32(ch->ch_protocol)};
-	bool bound = ch->ch_protocol >= CHAN_BOUND;
+	/* What HELLO says in the clear is bound to the keys, as far as the protocol has it. */
+	const uint32_t said[3] = {htobe32(ch->ch_asked), htobe32(ch->ch_protocol),
+				  htobe32(ch->ch_fs)};
+	unsigned bound = ch->ch_protocol >= CTL_PROTOCOL_FS ? 2 : ch->ch_protocol >= CHAN_BOUND;
+	size_t len = bound == 2 ? sizeof(said) : bound ? 2 * sizeof(said[0]) : 0;
 
 	p = memcpy(p, label[bound], sizeof(label[0]));
 	p = memcpy(p + sizeof(label[0]), ch->ch_uuid, CTL_UUID_LEN);
 	p = memcpy(p + CTL_UUID_LEN, ds_nonce, CTL_NONCE_LEN);
 	p = memcpy(p + CTL_NONCE_LEN, mds_nonce, CTL_NONCE_LEN);
 	memcpy(p + CTL_NONCE_LEN, said, sizeof(said));
-	crypto_generichash(out, sizeof(out), msg, sizeof(msg) - (bound ? 0 : sizeof(said)), cluster,
-			   32);
+	crypto_generichash(out, sizeof(out), msg, sizeof(msg) - sizeof(said) + len, cluster, 32);
 	ch->ch_tx.k_dir = is_ds ? CHAN_TO_MDS : CHAN_TO_DS;
 	ch->ch_rx.k_dir = is_ds ? CHAN_TO_DS : CHAN_TO_MDS;
 	memcpy(is_ds ? ch->ch_tx.k_key : ch->ch_rx.k_key, out, CHAN_KEY);
@@ -554,6 +556,9 @@ int ctl_chan_accept_by(struct ctl_chan **out, struct rpc_call *hello, uint16_t f
 		rpc_reply_error(hello, RPC_A_GARBAGE_ARGS);
 		return -EBADMSG;
 	}
+	/* An older data server takes each MDS for that of file system 1. */
+	if (protocol < CTL_PROTOCOL_FS && fs != 1)
+		protocol = 0;
 	known = find(find_arg, uuid, own != 0, (uint8_t)(own / CTL_HELLO_NUMBER), key);
 	if (protocol >= CTL_PROTOCOL_MIN && known) {
 		ch = chan_new(hello->c_conn, uuid, serve, arg);

@@ -96,12 +96,8 @@ static int fs_meet(struct ds_store *s, uint32_t number, struct ds_fs **out)
 	*out = f;
 	if (f)
 		return 0;
-	f = s->s_fs[0];
-	if (!ds_fs_number(f)) {
-		atomic_store(&f->fs_number, number);
-		*out = f;
-		return 0;
-	}
+	if (!ds_fs_number(s->s_fs[0]))
+		return -ENOTCONN;
 	if (n == DS_FS_MAX)
 		return -EOVERFLOW;
 	f = fs_new(s, number);

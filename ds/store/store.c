@@ -314,21 +314,20 @@ struct ds_identity ds_store_identity(struct ds_store *s)
 int ds_store_set_cluster(struct ds_store *s, const uint8_t cluster[DS_UUID_LEN], uint32_t fs)
 {
 	struct ds_identity id = ds_store_identity(s);
-	struct ds_fs *f;
-	int err = ds_store_fs_meet(s, fs, &f);
+	int err;
 
-	if (err)
-		return err;
-	if (!memcmp(id.id_cluster, cluster, DS_UUID_LEN) && id.id_fs)
-		return 0;
+	if (id.id_fs)
+		return memcmp(id.id_cluster, cluster, DS_UUID_LEN) ? -EXDEV : 0;
+	/* The home's number is durable before the store meets another file system. */
 	memcpy(id.id_cluster, cluster, DS_UUID_LEN);
-	id.id_fs = ds_fs_number(s->s_fs[0]);
+	id.id_fs = fs;
 	err = ds_identity_write(s, &id);
 	if (err)
 		return err;
 	pthread_mutex_lock(&s->s_id_lock);
 	s->s_id = id;
 	pthread_mutex_unlock(&s->s_id_lock);
+	atomic_store(&s->s_fs[0]->fs_number, fs);
 	return 0;
 }
 

@@ -103,6 +103,7 @@ struct ds_identity ds_store_identity(struct ds_store *s);
 /* NULL: the store has not met it. Any thread, without a lock. */
 struct ds_fs *ds_store_fs(struct ds_store *s, uint32_t number);
 /* The same, but meets it: from then on the store has it in memory. Its first join makes it durable.
+ * -ENOTCONN: the store has joined no cluster (ds_store_set_cluster).
  * -EOVERFLOW: the store serves DS_FS_MAX others. -EINVAL: not a number of a file system. May block
  * on the disk the first time. */
 int ds_store_fs_meet(struct ds_store *s, uint32_t number, struct ds_fs **out);
@@ -116,8 +117,9 @@ uint32_t ds_fs_number(const struct ds_fs *f);
 unsigned ds_fs_place(const struct ds_fs *f);
 struct ds_store *ds_fs_store(const struct ds_fs *f);
 
-/* The store's cluster, and the file system, which is met. The store's first cluster is durable when
- * it returns 0. Blocks on the disk; a join does it once. */
+/* The store's cluster. The first one, and the number of the home file system, are durable when it
+ * returns 0. -EXDEV: the store belongs to another cluster. Blocks on the disk; a join does it
+ * once. */
 int ds_store_set_cluster(struct ds_store *s, const uint8_t cluster[DS_UUID_LEN], uint32_t fs);
 /* A small file of this name in the home. Get: returns its text as a string; 0 or a negative errno.
  * Put: durable when it returns 0. */

@@ -52,18 +52,18 @@ static size_t answer_len;
 static void derive(struct peer *p, const uint8_t *id, const uint8_t *ds_nonce,
 		   const uint8_t *mds_nonce)
 {
-	uint8_t msg[16 + 16 + 32 + 32 + 8] = "weft control v1", out[64];
-	const uint32_t said = htobe32(p->p_protocol);
-	bool bound = p->p_protocol >= 5;
+	uint8_t msg[16 + 16 + 32 + 32 + 12] = "weft control v1", out[64];
+	const uint32_t said = htobe32(p->p_protocol), fs = htobe32(1);
+	unsigned bound = p->p_protocol >= CTL_PROTOCOL_FS ? 2 : p->p_protocol >= 5;
 
 	memcpy(msg + 16, id, 16);
 	memcpy(msg + 32, ds_nonce, 32);
 	memcpy(msg + 64, mds_nonce, 32);
 	memcpy(msg + 96, &said, 4); /* asked, and answered */
 	memcpy(msg + 100, &said, 4);
-	if (bound)
-		msg[14] = '2';
-	crypto_generichash(out, sizeof(out), msg, bound ? 104 : 96, fz_key, 32);
+	memcpy(msg + 104, &fs, 4);
+	msg[14] = (uint8_t)('1' + bound);
+	crypto_generichash(out, sizeof(out), msg, bound == 2 ? 108 : bound ? 104 : 96, fz_key, 32);
 	memcpy(p->p_dir == TO_MDS ? p->p_tx : p->p_rx, out, 32);
 	memcpy(p->p_dir == TO_MDS ? p->p_rx : p->p_tx, out + 32, 32);
 	p->p_tx_last = p->p_rx_last = 0;
@@ -307,6 +307,11 @@ static bool connect_mds(struct peer *p, const uint8_t *hello, size_t n)
 	said = xdr_get_u32(&in);
 	if (hello) /* it may have named a key of its own */
 		said &= ~CTL_HELLO_OWN;
+	if (said % CTL_HELLO_FS >= CTL_PROTOCOL_FS) { /* the fuzzer's store is file system 1 */
+		if (said / CTL_HELLO_FS != 1)
+			fz_bug("a HELLO of another file system");
+		said %= CTL_HELLO_FS;
+	}
 	if ((hello ? said < OLD_PROTOCOL || said > NEW_PROTOCOL : said != p->p_protocol) ||
 	    xdr_left(&in) != 32)
 		fz_bug("a HELLO without its answer");

@@ -189,7 +189,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 		abort();
 	}
 	export_tree();
-	if (ds_store_fs_meet(ds.d_store, 1, &fs))
+	if (ds_store_set_cluster(ds.d_store, (const uint8_t *)"the fuzzers' own", 1) ||
+	    ds_store_fs_meet(ds.d_store, 1, &fs))
 		abort();
 	atomic_store(&ds.d_lease[ds_fs_place(fs)].le_end_ns, UINT64_MAX);
 	ds.d_loops = loops;

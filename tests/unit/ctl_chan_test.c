@@ -58,7 +58,8 @@ static uint64_t served_ino;
 static int accept_err = 1;
 static bool mds_knows_4_only;
 static unsigned hellos;
-#define MDS_FS 0x1234 /* its file system */
+#define MDS_FS 0x1234
+static uint16_t mds_fs = MDS_FS; /* its file system */
 
 static void mds_serve(struct ctl_incoming *in, void *arg)
 {
@@ -97,7 +98,7 @@ static void mds_dispatch(struct rpc_call *call, void *arg)
 			return;
 		}
 		ch = NULL;
-		accept_err = ctl_chan_accept(&ch, call, MDS_FS, mds_key, mds_serve, &served);
+		accept_err = ctl_chan_accept(&ch, call, mds_fs, mds_key, mds_serve, &served);
 		rpc_conn_set_priv(conn, ch);
 		mds_chan = ch;
 		return;
@@ -232,6 +233,7 @@ static void teardown(void)
 static void setup_old_mds(void)
 {
 	mds_knows_4_only = true;
+	mds_fs = 1;
 	setup();
 }
 
@@ -613,10 +615,23 @@ END_TEST
 
 START_TEST(older_data_server_is_answered_its_own_protocol)
 {
+	mds_fs = 1;
 	ck_assert_int_eq(hello(4, 48), 0);
 	ck_assert_int_eq(accept_err, 0);
 	ck_assert_uint_eq(raw_protocol, 4);
 	ck_assert_uint_eq(ctl_chan_protocol(mds_chan), 4);
+}
+END_TEST
+
+/* It would take this MDS for that of file system 1. */
+START_TEST(older_data_server_does_not_join_another_file_system)
+{
+	for (uint32_t protocol = 4; protocol < CTL_PROTOCOL_FS; protocol++) {
+		ck_assert_int_eq(hello(protocol, 48), 0);
+		ck_assert_int_eq(accept_err, -EPROTONOSUPPORT);
+		ck_assert_ptr_null(mds_chan);
+		ck_assert_uint_eq(raw_protocol, CTL_PROTOCOL);
+	}
 }
 END_TEST
 
@@ -655,6 +670,7 @@ static Suite *suite(void)
 	tcase_add_test(h, malformed_hello_is_refused);
 	tcase_add_test(h, hello_of_another_protocol_makes_no_channel);
 	tcase_add_test(h, older_data_server_is_answered_its_own_protocol);
+	tcase_add_test(h, older_data_server_does_not_join_another_file_system);
 	tcase_add_test(h, newer_data_server_is_answered_our_highest);
 	suite_add_tcase(s, h);
 	return s;

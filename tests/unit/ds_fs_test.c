@@ -11,6 +11,8 @@
 #define FILES	40
 #define CLIENTS 32
 
+static const uint8_t cluster[16] = "some cluster";
+
 static struct ds_fs *fs_of(uint32_t number)
 {
 	struct ds_fs *f;
@@ -147,6 +149,7 @@ START_TEST(each_metadata_server_acts_on_its_own_objects_alone)
 	unsigned turns = getenv("DS_FS_ORDERS") ? (unsigned)atoi(getenv("DS_FS_ORDERS")) : 3000;
 
 	srand(getenv("SEED") ? (unsigned)atoi(getenv("SEED")) : 1);
+	ck_assert_int_eq(ds_store_set_cluster(S, cluster, 1), 0);
 	for (unsigned i = 0; i < MDSS; i++) {
 		mds[i] = (struct mds){.number = i ? 0x100 + i : 1, .epoch = 50 * i + 1};
 		/* Numbers that are far apart, and the same clients. */
@@ -156,8 +159,6 @@ START_TEST(each_metadata_server_acts_on_its_own_objects_alone)
 	for (unsigned k = 0; k < turns; k++) {
 		random_order(&mds[rand() % MDSS]);
 		if (k % (turns / 8) == turns / 8 - 1) {
-			/* Identity names the home, as a join does it. */
-			uint8_t cluster[16] = "some cluster";
 
 			ck_assert_int_eq(ds_store_set_cluster(S, cluster, 1), 0);
 			reopen();
@@ -195,7 +196,6 @@ static unsigned journal_types(bool *named)
 
 START_TEST(a_store_of_one_file_system_writes_what_older_programs_read)
 {
-	uint8_t cluster[16] = "some cluster";
 	bool named;
 
 	ck_assert_int_eq(ds_store_set_cluster(S, cluster, 1), 0);
@@ -215,11 +215,15 @@ END_TEST
 
 START_TEST(what_a_store_has_before_its_first_join_is_the_first_ones)
 {
-	struct ds_fs *home = ds_store_fs_home(S);
+	struct ds_fs *home = ds_store_fs_home(S), *f;
 
 	ck_assert_uint_eq(ds_fs_number(home), 0);
 	ck_assert_ptr_null(ds_store_fs(S, 7));
 	ck_assert_int_eq(ds_bar(home, 3), 0);
+	ck_assert_int_eq(ds_store_fs_meet(S, 7, &f), -ENOTCONN);
+	ck_assert_int_eq(ds_store_set_cluster(S, cluster, 7), 0);
+	ck_assert_int_eq(ds_store_set_cluster(S, cluster, 8), 0);
+	ck_assert_int_eq(ds_store_set_cluster(S, (const uint8_t *)"another cluster.", 7), -EXDEV);
 	ck_assert_ptr_eq(fs_of(7), home);
 	ck_assert_ptr_ne(fs_of(8), home);
 	ck_assert(ds_store_barred(fs_of(7), 3) && !ds_store_barred(fs_of(8), 3));
@@ -230,6 +234,7 @@ START_TEST(a_store_serves_so_many_file_systems_and_no_more)
 {
 	struct ds_fs *f;
 
+	ck_assert_int_eq(ds_store_set_cluster(S, cluster, 1), 0);
 	for (uint32_t i = 1; i <= DS_FS_MAX; i++)
 		ck_assert_int_eq(ds_store_join(fs_of(i), i, i, 1), CTL_OK);
 	ck_assert_int_eq(ds_store_fs_meet(S, DS_FS_MAX + 1, &f), -EOVERFLOW);
@@ -247,7 +252,6 @@ START_TEST(marks_are_each_file_systems_own)
 	static char two[160];
 	struct cap_object a = {.co_ino = 90000, .co_fs = 1, .co_incarnation = 1},
 			  b = {.co_ino = (UINT64_C(2) << 48) + 7, .co_fs = 2, .co_incarnation = 1};
-	uint8_t cluster[16] = "some cluster";
 	struct ds_obj *o;
 	unsigned v;
 

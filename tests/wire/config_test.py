@@ -83,7 +83,10 @@ def test_what_is_not_set_or_cannot_be_used_is_told(c):
             ("ds", f"ds.cluster_key={c.top}/short.key", ["ds.cluster_key", "64 hexadecimal"]),
             ("ds", "ds.listen=nowhere", ["ds.listen", "nowhere"]),
             ("ds", "ds.listen=0.0.0.0:13000", ["ds.advertise", "wildcard"]),
-            ("ds", "ds.mds=a,b", ["ds.mds"]), ("ds", "ds.mds=", ["ds.mds"]),
+            ("ds", "ds.mds=a,b", ["ds.mds"]),
+            ("ds", "ds.mds=127.0.0.1:9, 127.0.0.1:9", ["ds.mds", ":9 is there twice"]),
+            ("mds", f"mds.cluster={'5' * 32}", ["mds.cluster", "mds.fs"]),
+            ("ds", "ds.mds=", ["ds.mds"]),
             ("ds", "ds.heartbeat=20s", ["ds.heartbeat", "ds.lease"]),
             ("ds", f"ds.store={c.dir}/ds1", [f"{c.dir}/ds1", "another weft-ds"]),
             ("ds", "ds.admin=0.0.0.0:13001", ["ds.admin", "0.0.0.0"])):

@@ -16,7 +16,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from harness import *  # noqa: E402,F403
 from daemons import Http, ask, connect, environment, get_metrics, program  # noqa: E402
-from nfs41 import Client  # noqa: E402
+from nfs41 import Client, err  # noqa: E402
 from steps import one_server  # noqa: E402
 
 ACCES, BADHANDLE = 13, 10001
@@ -39,28 +39,36 @@ class Two:
                     'privileged_port = false  sec = {sys, none} }\n}\n')
         self.cluster = None
 
-    def mds(self, name, fs=0):
-        own = [f"mds.store={self.top}/{name}", f"mds.listen=127.0.0.1:{self.port[name]}",
+    def mds_keys(self, name, fs=0):
+        both = ",".join(f"127.0.0.{n}:{self.port[name]}" for n in (1, 2))
+        own = [f"mds.store={self.top}/{name}", f"mds.listen={both}",
                f"mds.cluster_key={self.top}/key", f"mds.admin={self.admin[name]}",
                f"mds.exports={self.top}/exports", "mds.lease=5s", "mds.grace=2s"]
         if fs:
             own += [f"mds.fs={fs}", f"mds.cluster={self.cluster}"]
-        self.start(name, "weft-mds", own)
+        return [x for s in own for x in ("-o", s)]
+
+    def mds(self, name, fs=0):
+        self.start(name, "weft-mds", self.mds_keys(name, fs))
         if not self.cluster:
             self.cluster = ask(self.admin["a"], "GET", "/v1/status")["cluster"]
 
     def ds(self, *mdss):
-        self.start("ds", "weft-ds", [
+        self.start("ds", "weft-ds", self.ds_keys(*(f"127.0.0.1:{self.port[m]}" for m in mdss)))
+
+    def ds_keys(self, *addresses):
+        own = [
             f"ds.store={self.top}/ds", f"ds.listen=127.0.0.1:{self.port['ds']}",
             f"ds.cluster_key={self.top}/key", f"ds.admin={self.admin['ds']}", "ds.name=ds",
-            "ds.mds=" + ",".join(f"127.0.0.1:{self.port[m]}" for m in mdss),
-            f"ds.lease={LEASE_MS}ms", "ds.heartbeat=500ms"])
+            "ds.mds=" + ",".join(addresses),
+            f"ds.lease={LEASE_MS}ms", "ds.heartbeat=500ms"]
+        return [x for s in own for x in ("-o", s)]
 
     def start(self, name, prog, own):
         with open(f"{self.top}/{name}.log", "ab") as log:
             # pylint: disable=consider-using-with
             self.run[name] = subprocess.Popen(
-                [program(prog), *[x for s in own for x in ("-o", s)]], stderr=log, stdout=log,
+                [program(prog), *own], stderr=log, stdout=log,
                 env=environment(prog))
         eventually(lambda: self.answers(name), 60, f"{name} answers")
 
@@ -82,12 +90,15 @@ class Two:
             return f.read()
 
     def joined(self):
-        """What the data server says of each metadata server: address to what it has there."""
+        """What the data server says of each metadata server: its port to what it has there."""
+        return {m["address"].rsplit(":", 1)[1]: m for m in self.states()}
+
+    def states(self):
         conn = Http(self.admin["ds"])
         conn.request("GET", "/v1/health")
         got = json.loads(conn.getresponse().read())  # 503 before it listens
         conn.close()
-        return {m["address"].rsplit(":", 1)[1]: m for m in got["mds"]}
+        return got["mds"]
 
     def wait_joined(self, *names):
         eventually(lambda: all(self.joined().get(str(self.port[n]), {}).get("joined")
@@ -222,6 +233,50 @@ def test_a_scrub_of_one_leaves_the_others_objects(w):
     names = lambda: [n for _, _, ns in os.walk(f"{w.top}/ds/objects") for n in ns]
     eventually(lambda: len(names()) == 1, 60, "the object of b's file is deleted, a's is not")
     check(a[4].read(a[5], 0, 5000).data, b"1" * 5000)
+
+
+def test_two_addresses_of_one_server_do_not_fight(w):
+    w.kill("ds")
+    w.start("ds", "weft-ds", w.ds_keys(f"127.0.0.1:{w.port['a']}", f"127.0.0.2:{w.port['a']}"))
+    eventually(lambda: any(m["joined"] for m in w.states()), 60, "the data server joins")
+    time.sleep(3)
+    got = w.states()
+    check(sorted(m["joined"] for m in got), [False, True])
+    check("has joined its file system at" in next(m["why"] for m in got if not m["joined"]), True)
+    joins = w.log("ds").count("joined as data server")
+    check(joins <= 3, True, f"{joins} joins")  # two of before, for a and b
+    check(w.run["a"].poll(), None, "the metadata server goes on")
+
+
+def made(c, name):
+    """A file's handle; a start is over when it is there."""
+    c.until(lambda got: err(got.status) != "GRACE", putfh(c.root()),
+            open_(name, BOTH | NO_DELEG, how=UNCHECKED, attrs={"mode": 0o644}), tries=300)
+    return c.open(c.root(), name)[1]
+
+
+def test_a_restored_store_gives_no_number_again(w):
+    b = w.file("b", "d", b"2")
+    before = b[0].attrs(b[2], "fileid").fileid
+    w.kill("b", signal.SIGTERM)
+    w.run.pop("b").wait(60)
+    shutil.copytree(f"{w.top}/b", f"{w.top}/b.copy")
+    w.mds("b", 2)
+    w.wait_joined("a", "b")
+    c = w.client("b")
+    f = made(c, "since")
+    since = c.attrs(f, "fileid").fileid
+    w.kill("b", signal.SIGTERM)
+    w.run.pop("b").wait(60)
+    shutil.rmtree(f"{w.top}/b")
+    os.rename(f"{w.top}/b.copy", f"{w.top}/b")
+    w.start("b", "weft-mds", [*w.mds_keys("b", 2), "--restored"])
+    w.wait_joined("a", "b")
+    c = w.client("b")
+    f = made(c, "again")
+    again = c.attrs(f, "fileid").fileid
+    check((before >> 48, since >> 48, again >> 48), (2, 2, 2))
+    check(again >= (2 << 48) + (1 << 32), True, f"{again:#x}, after {since:#x}")
 
 
 def test_a_store_keeps_its_identity(w):

@@ -10,7 +10,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../compat"))
 import join4  # noqa: E402
 
-HELLO_OWN, PROTOCOL = 0x1000000, 5
+HELLO_OWN, HELLO_FS, PROTOCOL = 0x1000000, 0x100, 6
 TOKEN, TOKEN2 = 6, 7
 LOOK, TAKE, WHOSE = 0, 1, 2
 OK, INVAL, NOTSUPP, USED = 0, 7, 9, 17
@@ -35,8 +35,9 @@ def channel(token_id, secret, hello, answer):
     """The keys (to the metadata server, from it) of a connection, of what HELLO said in the
     clear."""
     asked, uuid, nonce = hello[:4], hello[4:20], hello[20:52]
-    both = blake(token_key(token_id, secret), 64, b"weft control v2\0", uuid, nonce, answer[4:36],
-                 asked, struct.pack(">I", struct.unpack(">I", answer[:4])[0] & ~HELLO_OWN))
+    fs, protocol = divmod(struct.unpack(">I", answer[:4])[0] & ~HELLO_OWN, HELLO_FS)
+    both = blake(token_key(token_id, secret), 64, b"weft control v3\0", uuid, nonce, answer[4:36],
+                 asked, struct.pack(">II", protocol, fs))
     return both[:32], both[32:]
 
 
