@@ -181,7 +181,7 @@ static unsigned journal_types(bool *named)
 
 	snprintf(cmd, sizeof(cmd), "ls %s/journal | tail -1", dir);
 	p = popen(cmd, "r");
-	ck_assert(fscanf(p, "%160s", cmd) == 1);
+	ck_assert(fscanf(p, "%159s", cmd) == 1);
 	pclose(p);
 	snprintf(path, sizeof(path), "%s/journal/%s", dir, cmd);
 	f = fopen(path, "r");
