@@ -35,6 +35,7 @@
 #define ROOM_MS	     5000  /* between two looks at how full the data servers are */
 #define DELETE_MS    60000 /* they get to delete, before the trash makes more room */
 #define REST_MS	     10000
+#define IDLE_MS	     1000 /* there was nothing to do: expiry counts in seconds */
 #define ROW_VERSION  1
 
 enum { ROW_RESTORE = 1, ROW_EMPTY = 2 };
@@ -844,8 +845,11 @@ static void trash_step(struct job_trash *w)
 		log_error("trash: cannot read it: %s", strerror(-err));
 		w->tr_rest_until = clock_mono_ms() + REST_MS;
 	}
-	if (!works)
+	if (!works) {
+		if (!err)
+			w->tr_rest_until = clock_mono_ms() + IDLE_MS;
 		return;
+	}
 	if (!w->tr_nino && !w->tr_ndamaged && !w->tr_all) {
 		look_on(w);
 		return;
