@@ -203,13 +203,14 @@ static void tree_step(struct tree *tr)
 	struct ns_time now = {.t_sec = tr->t_now++, .t_nsec = any(1000000000)};
 	uint64_t dir = tr->t_dir[any(tr->t_dirs)];
 	uint64_t file = tr->t_files ? tr->t_file[any(tr->t_files)] : dir;
-	struct ns_free_ops fo = {.f_keep_s = any(2) ? 1000 : 0};
+	struct ns_free_ops to = fo; /* removes at once, or to the trash */
 	char name[NS_NAME_MAX];
 	uint8_t value[300];
 	size_t n = any_name(name);
 	struct ns_inode gone;
 	struct ns_cinfo ci;
 
+	to.f_keep_s = any(2) ? 1000 : 0;
 	switch (any(6)) {
 	case 0:
 		W(ns_link(ns, wt, file, dir, name, n, &root, now, &ci));
@@ -220,7 +221,7 @@ static void tree_step(struct tree *tr)
 			       ns_slice(value, any(sizeof(value))), 0, &root, now, &ci));
 		break;
 	case 2:
-		W(ns_remove(ns, wt, dir, name, n, 0, &root, now, &fo, &gone, &ci));
+		W(ns_remove(ns, wt, dir, name, n, 0, &root, now, &to, &gone, &ci));
 		break;
 	default:
 		tree_make(tr);
