@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft-fsck - checks a metadata store and changes nothing.
+ * weft-fsck - checks a metadata store and changes nothing, except with --rebuild-sums.
  *
- *	weft-fsck [--json] STORE
+ *	weft-fsck [--json] [--rebuild-sums] STORE
  *
  * Prints one line per violation on stdout, then a summary. Exit: 0 clean, 1 violations, 2 usage
  * error, 3 the store cannot be read. The rules for the name space are in mds/namespace/ns_check.c,
@@ -20,9 +20,12 @@
 #include "mds/namespace/ns_sum.h"
 #include <errno.h>
 #include <getopt.h>
+#include <grp.h>
 #include <jansson.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { EXIT_CLEAN = 0, EXIT_VIOLATIONS = 1, EXIT_USAGE = 2, EXIT_UNREADABLE = 3 };
 
@@ -32,9 +35,10 @@ struct report {
 
 static void usage(FILE *f)
 {
-	fputs("usage: weft-fsck [--json] STORE\n"
+	fputs("usage: weft-fsck [--json] [--rebuild-sums] STORE\n"
 	      "       weft-fsck --version\n"
-	      "Checks the metadata store in the folder STORE. Changes nothing.\n"
+	      "Checks the metadata store in the folder STORE. Changes nothing, except with\n"
+	      "--rebuild-sums: that first computes the sums of weft du again. No server may run.\n"
 	      "Exit status: 0 clean, 1 violations, 2 usage error, 3 the store cannot be read.\n",
 	      f);
 }
@@ -288,14 +292,57 @@ static int fsck_check(struct kv *kv, const char *path, bool json)
 	return st.cs_violations ? EXIT_VIOLATIONS : EXIT_CLEAN;
 }
 
+/* The store's files stay those of the server's user. False: errno says why not. */
+static bool become_owner(const char *path)
+{
+	struct stat st;
+
+	if (geteuid())
+		return true;
+	if (stat(path, &st))
+		return false;
+	return !st.st_uid || (!setgroups(0, NULL) && !setgid(st.st_gid) && !setuid(st.st_uid));
+}
+
+static void say_progress(const char *line)
+{
+	fprintf(stderr, "weft-fsck: %s\n", line);
+}
+
+/* Returns an exit status. */
+static int rebuild_sums(const char *path)
+{
+	struct kv_opts o = {.ko_readonly = false};
+	char err[256] = "";
+	struct kv *kv;
+	int rc;
+
+	if (!become_owner(path)) {
+		fprintf(stderr, "weft-fsck: %s: %s\n", path, strerror(errno));
+		return EXIT_UNREADABLE;
+	}
+	rc = kv_open(&kv, path, &o, err, sizeof(err));
+	if (rc) {
+		fprintf(stderr, "weft-fsck: %s\n", err[0] ? err : strerror(-rc));
+		return EXIT_UNREADABLE;
+	}
+	rc = ns_sum_rebuild_store(kv, say_progress);
+	kv_close(kv);
+	if (rc)
+		fprintf(stderr, "weft-fsck: %s: the sums were not computed: %s\n", path,
+			rc == -ENOENT ? "it has no super record" : strerror(-rc));
+	return rc ? EXIT_UNREADABLE : EXIT_CLEAN;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {{"json", no_argument, NULL, 'j'},
+						{"rebuild-sums", no_argument, NULL, 's'},
 						{"help", no_argument, NULL, 'h'},
 						{"version", no_argument, NULL, 'V'},
 						{0}};
 	struct kv_opts o = {.ko_readonly = true};
-	bool json = false;
+	bool json = false, sums = false;
 	char err[256] = "";
 	struct kv *kv;
 	int opt, rc;
@@ -307,11 +354,12 @@ int main(int argc, char **argv)
 		}
 		if (opt == 'V')
 			return version_print("weft-fsck") ? EXIT_UNREADABLE : EXIT_CLEAN;
-		if (opt != 'j') {
+		if (opt != 'j' && opt != 's') {
 			usage(stderr);
 			return EXIT_USAGE;
 		}
-		json = true;
+		json |= opt == 'j';
+		sums |= opt == 's';
 	}
 	if (optind + 1 != argc) {
 		usage(stderr);
@@ -320,6 +368,9 @@ int main(int argc, char **argv)
 	log_set_name("weft-fsck");
 	log_set_level(LOG_L_WARN);
 	ns_sum_set_copies(lo_map_copies);
+	rc = sums ? rebuild_sums(argv[optind]) : EXIT_CLEAN;
+	if (rc)
+		return rc;
 	rc = kv_open(&kv, argv[optind], &o, err, sizeof(err));
 	if (rc) {
 		fprintf(stderr, "weft-fsck: %s\n", err[0] ? err : strerror(-rc));

@@ -96,6 +96,9 @@ int ns_sum_fold(struct ns *ns, struct kv_txn *t, uint64_t *from);
 /* ns_sum_rebuild.c: computes all sums from all inodes and entries, and stores them. Blocks. No
  * other mutation may run. say: gets a line of progress now and then. */
 int ns_sum_rebuild(struct ns *ns, void (*say)(const char *line));
+/* The same for a store that no server has open: kv is open for writing. -ENOENT: it has no super
+ * record. A store in which this did not come to its end computes its sums at ns_open. */
+int ns_sum_rebuild_store(struct kv *kv, void (*say)(const char *line));
 
 /* For namespace's own mutations. Each is W, and comes after the first write of its mutation. The
  * directories are held; their records are to be put after it. */

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include <errno.h>
+#include <sodium.h>
 #include <stdlib.h>
 
 #define REBUILD_ROWS   512u /* rows that one mutation writes */
@@ -216,4 +217,39 @@ int ns_sum_rebuild(struct ns *ns, void (*say)(const char *line))
 	ns->n_super.su_sums = true;
 	atomic_store(&ns->n_unpushed, 0);
 	return 0;
+}
+
+static int rebuild_super(struct ns *ns)
+{
+	struct kv_slice val;
+	struct kv_txn *t;
+	uint64_t inodes;
+	int err = kv_read_begin(ns->n_kv, &t);
+
+	if (err)
+		return err;
+	err = kv_get(t, ns_slice("S", 1), &val);
+	if (!err)
+		err = ns_super_decode(val, &ns->n_super, &inodes);
+	kv_read_end(t);
+	if (!err)
+		atomic_store(&ns->n_inodes, inodes);
+	return err;
+}
+
+/* ns_open would begin another boot, which is for the server to do. */
+int ns_sum_rebuild_store(struct kv *kv, void (*say)(const char *line))
+{
+	struct ns *ns = calloc(1, sizeof(*ns));
+	int err;
+
+	if (!ns)
+		return -ENOMEM;
+	ns->n_kv = kv;
+	err = rebuild_super(ns);
+	if (!err)
+		err = ns_sum_rebuild(ns, say);
+	sodium_memzero(&ns->n_super, sizeof(ns->n_super));
+	free(ns);
+	return err;
 }

@@ -20,24 +20,32 @@
 static char dir[256], err[512];
 static struct kv *kv;
 static struct ns *ns;
-static bool damaged;	 /* the test damages its store on purpose */
-static size_t written;	 /* puts and deletes of the last commit */
-static int commit_error; /* what the next commits meet */
+static bool damaged;	      /* the test damages its store on purpose */
+static size_t written;	      /* puts and deletes of the last commit */
+static int commit_error;      /* what the next commits meet */
+static unsigned commits_left; /* with the last of them commits fail; 0: none does */
 
 static int on_batch(void *arg, const struct kv_writeset *ws)
 {
 	(void)arg;
 	written = ws->ws_n;
-	return commit_error;
+	return commits_left && !--commits_left ? -EIO : commit_error;
 }
 
-static void open_store(void)
+static void open_bare(void)
 {
 	struct kv_opts o = {.ko_create = true, .ko_nosync = true};
 	int rc = kv_open(&kv, dir, &o, err, sizeof(err));
 
 	ck_assert_msg(rc == 0, "%d: %s", rc, err);
 	kv_set_batch_hook(kv, on_batch, NULL);
+}
+
+static void open_store(void)
+{
+	int rc;
+
+	open_bare();
 	rc = ns_open(&ns, kv, err, sizeof(err));
 	ck_assert_msg(rc == 0, "%d: %s", rc, err);
 }

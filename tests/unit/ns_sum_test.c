@@ -460,6 +460,72 @@ START_TEST(the_checker_finds_wrong_sums)
 }
 END_TEST
 
+/* A store with more directories than one mutation writes. Returns one of them. */
+static uint64_t wide_store(void)
+{
+	uint64_t d = 0;
+	char name[16];
+
+	for (unsigned k = 0; k < 700; k++) {
+		snprintf(name, sizeof(name), "d%u", k);
+		d = mk(NS_ROOT_INO, name, NS_DIR, 0777, &root);
+	}
+	size(mk(d, "f", NS_REG, 0644, &bob), 50);
+	return d;
+}
+
+START_TEST(a_repair_that_is_killed_is_made_up_for)
+{
+	uint64_t d = wide_store();
+	struct ns_sum wrong = {.sum_files = 7};
+	unsigned stop = 0;
+	int rc;
+
+	/* The repair ends with its commit number stop, until it needs no more than that. */
+	do {
+		unsigned at = ++stop;
+
+		ck_assert_int_eq(W(ns_user_put(wt, 200, &wrong)), 0);
+		snapshot_end();
+		crash_store();
+		open_bare();
+		commits_left = at;
+		rc = ns_sum_rebuild_store(kv, NULL);
+		commits_left = 0;
+		kv_close(kv);
+		open_store();
+		if (at > 1) {
+			expect_user(200, 1, 50, 0, 0);
+			expect_sum(NS_ROOT_INO, 1, 700, 50);
+			expect_sum(d, 1, 0, 50);
+			ck_assert_uint_eq(violation_count(), 0);
+		}
+	} while (rc);
+	ck_assert_uint_gt(stop, 4);
+}
+END_TEST
+
+START_TEST(a_repair_begins_no_boot)
+{
+	uint64_t boot = ns_super(ns)->su_boot, inodes;
+	struct ns_super su;
+	struct kv_slice val;
+
+	mk(NS_ROOT_INO, "d", NS_DIR, 0755, &root);
+	snapshot_end();
+	close_store();
+	open_bare();
+	ck_assert_int_eq(ns_sum_rebuild_store(kv, NULL), 0);
+	ck_assert_int_eq(kv_get(snapshot(), ns_slice("S", 1), &val), 0);
+	ck_assert_int_eq(ns_super_decode(val, &su, &inodes), 0);
+	ck_assert_uint_eq(su.su_boot, boot);
+	ck_assert_uint_eq(inodes, 2);
+	snapshot_end();
+	kv_close(kv);
+	open_store();
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("ns sums");
@@ -474,6 +540,8 @@ static Suite *suite(void)
 	tcase_add_test(c, the_trash_counts_for_its_owner);
 	tcase_add_test(c, an_old_store_gets_its_sums);
 	tcase_add_test(c, the_checker_finds_wrong_sums);
+	tcase_add_test(c, a_repair_that_is_killed_is_made_up_for);
+	tcase_add_test(c, a_repair_begins_no_boot);
 	suite_add_tcase(s, c);
 	return s;
 }
