@@ -48,7 +48,7 @@ static void sum_json(json_t *o, const struct ns_sum *s, bool others)
 		sane && others
 			? json_null()
 			: json_string("the sums in the store are damaged: stop weft-mds, and run "
-				      "weft-fsck"));
+				      "weft-fsck --rebuild-sums"));
 }
 
 /* ---- the directories below ---- */
@@ -75,6 +75,12 @@ static char *join(const char *path, const char *name, size_t len)
 	return out;
 }
 
+/* The record of a directory below is damaged, or gone. */
+static bool is_damage(int err)
+{
+	return err == -EIO || err == -ESTALE;
+}
+
 static int du_entry(void *arg, const struct ns_dirent *d)
 {
 	struct du_level *v = arg;
@@ -92,6 +98,10 @@ static int du_entry(void *arg, const struct ns_dirent *d)
 		return 1;
 	}
 	a->dua_err = ns_du_get(a->dua_du, d->d_ino, &r.dur_sum);
+	if (is_damage(a->dua_err)) {
+		r.dur_sum = NS_SUM_UNKNOWN;
+		a->dua_err = 0;
+	}
 	if (a->dua_err)
 		return a->dua_err;
 	if (v->dul_n == v->dul_cap) {
@@ -148,6 +158,8 @@ static void du_below(struct du_ask *a, const char *path, uint64_t ino, unsigned 
 					free(v.dul_rows[n].dur_path);
 			}
 			free(v.dul_rows);
+			if (k > 1 && is_damage(err))
+				err = 0;
 			a->dua_err = err < 0 ? err : a->dua_err;
 			if (k == 1)
 				break;
@@ -328,11 +340,18 @@ static int du_user_add(void *arg, uint32_t uid, const struct ns_sum *s, const st
 	return 0;
 }
 
+/* What is not known comes first: no cut hides it. */
+static uint64_t user_room(const struct du_user *u)
+{
+	return ns_sum_sane(&u->duu_sum) && ns_sum_sane(&u->duu_trash)
+		       ? u->duu_sum.sum_stored + u->duu_trash.sum_stored
+		       : UINT64_MAX;
+}
+
 static int user_larger(const void *x, const void *y)
 {
 	const struct du_user *a = x, *b = y;
-	uint64_t room = a->duu_sum.sum_stored + a->duu_trash.sum_stored,
-		 other = b->duu_sum.sum_stored + b->duu_trash.sum_stored;
+	uint64_t room = user_room(a), other = user_room(b);
 
 	if (room != other)
 		return room > other ? -1 : 1;

@@ -9,6 +9,7 @@
 #include "mds/jobs/damage.h"
 #include "mds/jobs/repair.h"
 #include "mds/jobs/scrub.h"
+#include "mds/namespace/ns_sum.h"
 #include "mds/state/st_view.h"
 #include "proto/rpc_tls.h"
 #include <inttypes.h>
@@ -257,6 +258,13 @@ static uint64_t look_backup_log(const struct look *l, const struct reason *r, st
 	return l->l_backup_log != 0;
 }
 
+static uint64_t look_sums(const struct look *l, const struct reason *r, struct found *f)
+{
+	(void)l;
+	snprintf(f->f_text, sizeof(f->f_text), "%s", r->r_text);
+	return ns_sum_damage() != 0;
+}
+
 static uint64_t look_cert_ends(const struct look *l, const struct reason *r, struct found *f)
 {
 	snprintf(f->f_text, sizeof(f->f_text), "%s in %" PRId64 " days", r->r_text,
@@ -327,6 +335,9 @@ static const struct reason reasons[] = {
 	 "free room on the file system of mds.store; then a full weft backup"},
 	{"scrub-damage", HEALTH_WARN, look_scrub, 0, "the last scrub found damage",
 	 "weft scrub --status; after mending, weft scrub"},
+	{"sums-damaged", HEALTH_WARN, look_sums, 0,
+	 "sums of directories or users are damaged: weft du does not know all",
+	 "stop weft-mds; weft-fsck --rebuild-sums STORE; start it"},
 	{"clients-courteous", HEALTH_WARN, look_courteous, 0,
 	 "clients are past their lease and keep their locks",
 	 "weft client list; weft client evict C"},

@@ -120,14 +120,8 @@ static int open_run(void *arg, struct kv_txn *t)
 	return err ? err : ns_super_put(ns, t, &ns->n_super);
 }
 
-static int unpushed_count(void *arg, uint64_t ino, struct kv_slice val)
-{
-	(void)ino, (void)val;
-	++*(int64_t *)arg;
-	return 0;
-}
-
-/* A store from before there were sums gets them now. Of others, how much waits to be pushed. */
+/* A store from before there were sums gets them now. Of others, how much waits to be pushed, and
+ * how much is damaged. */
 static int sums_open(struct ns *ns)
 {
 	struct kv_txn *t;
@@ -144,7 +138,7 @@ static int sums_open(struct ns *ns)
 	err = kv_read_begin(ns->n_kv, &t);
 	if (err)
 		return err;
-	err = ns_unpushed_rows(t, 0, unpushed_count, &n);
+	err = ns_sum_look(t, &n);
 	kv_read_end(t);
 	atomic_store(&ns->n_unpushed, n);
 	return err;

@@ -166,7 +166,9 @@ static int check_trash_user(void *arg, uint32_t uid, const struct ns_sum *s)
 	struct ns_sum_user *u = user_find(k, uid);
 
 	k->k_rows++;
-	if (u)
+	if (!s)
+		sum_bad(k, "sums of user %u in the trash: record damaged", uid);
+	else if (u)
 		u->us_trash = *s;
 	return 0;
 }

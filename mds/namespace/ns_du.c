@@ -11,6 +11,7 @@ struct above {
 	struct hash_link ab_link;
 	uint64_t ab_ino, ab_parent;
 	struct ns_sum ab_more; /* what is below it and not in its T */
+	bool ab_unknown;       /* a row of something below it is damaged */
 };
 
 struct ns_du {
@@ -19,6 +20,9 @@ struct ns_du {
 	struct hash du_above;
 	struct hash du_user; /* struct waiting */
 	bool du_all;	     /* its elements have the users' rows, too */
+	/* A directory's record is damaged, or what it is in: above which ones it is, and which
+	 * users' parts wait in it, is not known. */
+	bool du_dirs_lost, du_users_lost;
 };
 
 /* A user's parts that wait in directories; with du_all, everything. */
@@ -26,6 +30,7 @@ struct waiting {
 	struct hash_link wt_link;
 	uint32_t wt_uid;
 	struct ns_sum wt_sum, wt_trash;
+	bool wt_unknown, wt_trash_unknown; /* the row is damaged */
 };
 
 static struct above *above_find(struct ns_du *du, uint64_t ino)
@@ -85,40 +90,65 @@ static struct waiting *wait_get(struct hash *users, uint32_t uid)
 	return wt;
 }
 
+/* Adds to all directories from one up to the root. delta: NULL: it is not known. */
+static int above_add(struct ns_du *du, uint64_t at, const struct ns_sum *delta)
+{
+	int err;
+
+	for (unsigned depth = 0; depth < NS_DEPTH_MAX; depth++) {
+		struct above *ab = above_get(du, at, &err);
+
+		if (!ab && err && err != -EIO)
+			return err;
+		if (!ab)
+			break;
+		if (delta)
+			ns_sum_plus(&ab->ab_more, delta);
+		else
+			ab->ab_unknown = true;
+		if (at == NS_ROOT_INO)
+			return 0;
+		at = ab->ab_parent;
+	}
+	ns_sum_damaged("a directory that others are in", at);
+	du->du_dirs_lost = true;
+	return 0;
+}
+
 static int on_unpushed(void *arg, uint64_t ino, struct kv_slice val)
 {
 	struct ns_sum_user users[NS_SUM_USERS];
 	struct ns_sum counted, delta;
 	struct ns_du *du = arg;
 	struct waiting *wt;
-	struct above *ab;
 	struct ns_inode i;
-	uint64_t at;
+	bool unknown;
 	int err = ns_get(du->du_ns, du->du_txn, ino, &i);
 
-	if (err || i.i_type != NS_DIR || ns_counted_decode(val, &counted))
-		return err && err != -ESTALE ? err : -EIO;
-	for (unsigned n = ns_sums_users(&i, users); !err && n--;) {
+	if (err && err != -ESTALE && err != -EIO)
+		return err;
+	if (err || i.i_type != NS_DIR) {
+		ns_sum_damaged("a directory with sums to push", ino);
+		/* The row of what is no directory counts nothing. */
+		du->du_dirs_lost |= err == -EIO;
+		du->du_users_lost |= err == -EIO;
+		return 0;
+	}
+	unknown = ns_counted_decode(val, &counted);
+	if (unknown)
+		ns_sum_damaged("what a directory's parent has counted", ino);
+	for (unsigned n = ns_sums_users(&i, users); n--;) {
 		wt = wait_get(&du->du_user, users[n].us_uid);
 		if (!wt)
 			return -ENOMEM;
 		ns_sum_plus(&wt->wt_sum, &users[n].us_sum);
 	}
 	delta = ns_sums_total(&i);
-	ns_sum_minus(&delta, &counted);
-	if (err || ino == NS_ROOT_INO || ns_sum_zero(&delta))
-		return err;
-	at = i.i_parent;
-	for (unsigned depth = 0; depth < NS_DEPTH_MAX; depth++) {
-		ab = above_get(du, at, &err);
-		if (!ab)
-			return err ? err : -EIO;
-		ns_sum_plus(&ab->ab_more, &delta);
-		if (at == NS_ROOT_INO)
-			return 0;
-		at = ab->ab_parent;
-	}
-	return -EIO;
+	if (!unknown)
+		ns_sum_minus(&delta, &counted);
+	if (ino == NS_ROOT_INO || (!unknown && ns_sum_zero(&delta)))
+		return 0;
+	return above_add(du, i.i_parent, unknown ? NULL : &delta);
 }
 
 int ns_du_begin(struct ns_du **out, struct ns *ns, struct kv_txn *t)
@@ -155,6 +185,10 @@ int ns_du_get(struct ns_du *du, uint64_t ino, struct ns_sum *out)
 	ab = above_find(du, ino);
 	if (ab)
 		ns_sum_plus(out, &ab->ab_more);
+	if (du->du_dirs_lost || (ab && ab->ab_unknown))
+		*out = NS_SUM_UNKNOWN;
+	else if (!ns_sum_sane(out))
+		ns_sum_damaged("what is below a directory", ino);
 	return 0;
 }
 
@@ -162,39 +196,28 @@ static int ns_du_user_trash(void *arg, uint32_t uid, const struct ns_sum *s)
 {
 	struct waiting *wt = wait_get(arg, uid);
 
-	if (wt)
+	if (!wt)
+		return -ENOMEM;
+	if (s)
 		wt->wt_trash = *s;
-	return wt ? 0 : -ENOMEM;
+	else
+		ns_sum_damaged("what a user has in the trash", uid);
+	wt->wt_trash_unknown = !s;
+	return 0;
 }
 
-/* Adds the users' rows to what waits. */
-static int ns_du_user_rows(struct kv_txn *t, struct hash *all)
+static int ns_du_user_row(void *arg, uint32_t uid, const struct ns_sum *s)
 {
-	uint8_t prefix = NS_K_USER;
-	struct kv_slice key, val, p = ns_slice(&prefix, 1);
-	struct kv_scan sc;
-	int rc = kv_scan_begin(t, p, p, &sc);
+	struct waiting *wt = wait_get(arg, uid);
 
-	if (rc)
-		return rc;
-	while ((rc = kv_scan_next(&sc, &key, &val)) > 0) {
-		struct waiting *wt;
-		struct ns_sum s;
-		uint32_t uid;
-
-		rc = key.s_len == NS_KEY_USER ? ns_counted_decode(val, &s) : -EIO;
-		if (!rc) {
-			memcpy(&uid, (const uint8_t *)key.s_data + 1, sizeof(uid));
-			wt = wait_get(all, be32toh(uid));
-			if (wt)
-				ns_sum_plus(&wt->wt_sum, &s);
-			rc = wt ? 0 : -ENOMEM;
-		}
-		if (rc)
-			break;
-	}
-	kv_scan_end(&sc);
-	return rc ? rc : ns_trash_users(t, ns_du_user_trash, all);
+	if (!wt)
+		return -ENOMEM;
+	if (s)
+		ns_sum_plus(&wt->wt_sum, s);
+	else
+		ns_sum_damaged("what a user has", uid);
+	wt->wt_unknown = !s;
+	return 0;
 }
 
 int ns_du_users(struct ns_du *du,
@@ -204,8 +227,11 @@ int ns_du_users(struct ns_du *du,
 {
 	int err = 0;
 
+	/* Adds the users' rows to what waits. */
 	if (!du->du_all)
-		err = ns_du_user_rows(du->du_txn, &du->du_user);
+		err = ns_user_rows(du->du_txn, ns_du_user_row, &du->du_user);
+	if (!err && !du->du_all)
+		err = ns_trash_users(du->du_txn, ns_du_user_trash, &du->du_user);
 	if (err)
 		return err;
 	du->du_all = true;
@@ -213,6 +239,12 @@ int ns_du_users(struct ns_du *du,
 	{
 		struct waiting *wt = hash_entry(l, struct waiting, wt_link);
 
+		if (wt->wt_unknown || du->du_users_lost)
+			wt->wt_sum = NS_SUM_UNKNOWN;
+		else if (!ns_sum_sane(&wt->wt_sum))
+			ns_sum_damaged("what a user has", wt->wt_uid);
+		if (wt->wt_trash_unknown)
+			wt->wt_trash = NS_SUM_UNKNOWN;
 		if (!err && !(ns_sum_zero(&wt->wt_sum) && ns_sum_zero(&wt->wt_trash)))
 			err = fn(arg, wt->wt_uid, &wt->wt_sum, &wt->wt_trash);
 	}

@@ -75,18 +75,77 @@ int ns_user_put(struct kv_txn *t, uint32_t uid, const struct ns_sum *s)
 	return err == -ENOENT ? 0 : err;
 }
 
+static _Atomic uint64_t damage;
+
 /*
  * A row of sums that is damaged must stop nothing: mutations meet it when they have written
- * already, and an error then fails all that the batch has. It counts as 0; weft-fsck says that the
- * sums are wrong.
+ * already, and an error then fails all that the batch has. A user's row stays as it is, so that
+ * answers still say that what it counts is not known.
  */
 void ns_sum_damaged(const char *what, uint64_t of)
 {
 	static _Atomic uint64_t last;
 
+	atomic_fetch_add_explicit(&damage, 1, memory_order_relaxed);
 	if (log_due(&last))
-		log_error("ns: the row of %s (%lu) is damaged, and counts as 0", what,
-			  (unsigned long)of);
+		log_error("ns: the row of %s (%lu) is damaged", what, (unsigned long)of);
+}
+
+uint64_t ns_sum_damage(void)
+{
+	return atomic_load_explicit(&damage, memory_order_relaxed);
+}
+
+static int look_unpushed(void *arg, uint64_t ino, struct kv_slice val)
+{
+	struct ns_sum s;
+
+	++*(int64_t *)arg;
+	if (ns_counted_decode(val, &s))
+		ns_sum_damaged("what a directory's parent has counted", ino);
+	return 0;
+}
+
+static int look_user(void *arg, uint32_t uid, const struct ns_sum *s)
+{
+	(void)arg;
+	if (!s)
+		ns_sum_damaged("what a user has", uid);
+	return 0;
+}
+
+int ns_sum_look(struct kv_txn *t, int64_t *unpushed)
+{
+	int err = ns_unpushed_rows(t, 0, look_unpushed, unpushed);
+
+	if (!err)
+		err = ns_user_rows(t, look_user, NULL);
+	return err ? err : ns_trash_users(t, look_user, NULL);
+}
+
+int ns_user_rows(struct kv_txn *t, int (*fn)(void *arg, uint32_t uid, const struct ns_sum *s),
+		 void *arg)
+{
+	uint8_t prefix = NS_K_USER;
+	struct kv_slice key, val, p = ns_slice(&prefix, 1);
+	struct kv_scan sc;
+	int rc = kv_scan_begin(t, p, p, &sc);
+
+	if (rc)
+		return rc;
+	while ((rc = kv_scan_next(&sc, &key, &val)) > 0) {
+		struct ns_sum s;
+		uint32_t uid;
+
+		if (key.s_len != NS_KEY_USER)
+			continue; /* the checker reports it */
+		memcpy(&uid, (const uint8_t *)key.s_data + 1, sizeof(uid));
+		rc = fn(arg, be32toh(uid), ns_counted_decode(val, &s) ? NULL : &s);
+		if (rc)
+			break;
+	}
+	kv_scan_end(&sc);
+	return rc < 0 ? rc : 0;
 }
 
 static int user_row_add(struct kv_txn *t, uint32_t uid, const struct ns_sum *delta)
@@ -100,10 +159,10 @@ static int user_row_add(struct kv_txn *t, uint32_t uid, const struct ns_sum *del
 		err = ns_counted_decode(val, &s);
 	if (err == -EIO) {
 		ns_sum_damaged("what a user has", uid);
-		s = (struct ns_sum){0};
-	} else if (err && err != -ENOENT) {
-		return err;
+		return 0;
 	}
+	if (err && err != -ENOENT)
+		return err;
 	ns_sum_plus(&s, delta);
 	return ns_user_put(t, uid, &s);
 }
@@ -394,6 +453,11 @@ int ns_sum_move(struct ns *ns, struct kv_txn *t, struct ns_inode *i, struct ns_i
 
 	if (i->i_type == NS_DIR) {
 		err = ns_sums_counted(t, i, &below);
+		if (err == -EIO) {
+			ns_sum_damaged("what a directory's parent has counted", i->i_ino);
+			below = ns_sums_total(i);
+			err = 0;
+		}
 		if (!err)
 			ns_sum_plus(&s, &below);
 	} else if (i->i_nlink > 1) {

@@ -68,8 +68,10 @@ extern void (*ns_sum_say)(const char *line);
 /* What one inode counts. */
 struct ns_sum ns_sum_of(const struct ns_inode *i);
 
-/* Answers: all from one transaction. A damaged store can give a sum that is too large for a size;
- * ns_sum_sane finds it. */
+/* Answers: all from one transaction. What a damaged row counts is not known: each sum that it is in
+ * is NS_SUM_UNKNOWN. Damage can also give a sum that is too large for a size. ns_sum_sane finds
+ * both. */
+#define NS_SUM_UNKNOWN ((struct ns_sum){UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX})
 struct ns_du;
 int ns_du_begin(struct ns_du **out, struct ns *ns, struct kv_txn *t);
 /* What is below a directory; of another inode, what it counts. -ESTALE */
@@ -86,6 +88,9 @@ static inline bool ns_sum_sane(const struct ns_sum *s)
 	return s->sum_files <= INT64_MAX && s->sum_dirs <= INT64_MAX && s->sum_bytes <= INT64_MAX &&
 	       s->sum_stored <= INT64_MAX;
 }
+/* How many damaged rows of sums ns_open found, and those that were met since then (a row may count
+ * more than once). */
+uint64_t ns_sum_damage(void);
 
 /* Pushes now and then, or soon where much waits to be pushed. A loop's thread; always the same. */
 void ns_sum_tick(struct ns *ns, struct loop *loop);

@@ -35,7 +35,11 @@ int ns_link_put(struct kv_txn *t, uint64_t ino, uint64_t dir, uint32_t names); /
 /* ns_trash.c: what of a user's is in the trash; and all of these rows. */
 int ns_trash_user(struct kv_txn *t, uint32_t uid, struct ns_sum *out);
 int ns_trash_user_put(struct kv_txn *t, uint32_t uid, const struct ns_sum *s); /* W; 0 deletes */
-/* fn: 0 goes on, positive stops, negative stops and is returned. */
+/* All users' rows. s: NULL of a damaged one. fn: 0 goes on, positive stops, negative stops and is
+ * returned. */
+int ns_user_rows(struct kv_txn *t, int (*fn)(void *arg, uint32_t uid, const struct ns_sum *s),
+		 void *arg);
+/* The same of what is in the trash. */
 int ns_trash_users(struct kv_txn *t, int (*fn)(void *arg, uint32_t uid, const struct ns_sum *s),
 		   void *arg);
 int ns_trash_users_del(struct kv_txn *t, unsigned max); /* as ns_prefix_del */
@@ -58,6 +62,8 @@ int ns_sums_counted(struct kv_txn *t, const struct ns_inode *dir, struct ns_sum 
  * stops and is returned. */
 int ns_unpushed_rows(struct kv_txn *t, uint64_t from,
 		     int (*fn)(void *arg, uint64_t ino, struct kv_slice val), void *arg);
-/* Logs that a row of sums is damaged, and counts as 0. */
+/* Logs that a row of sums is damaged, and counts it. */
 void ns_sum_damaged(const char *what, uint64_t of);
+/* For ns_open: counts the damaged rows of the store, and the rows NS_K_UNPUSHED. */
+int ns_sum_look(struct kv_txn *t, int64_t *unpushed);
 #endif

@@ -236,11 +236,10 @@ int ns_trash_users(struct kv_txn *t, int (*fn)(void *arg, uint32_t uid, const st
 		struct ns_sum s;
 		uint32_t uid;
 
-		rc = key.s_len == NS_KEY_TRASH_USER ? ns_counted_decode(val, &s) : -EIO;
-		if (!rc) {
-			memcpy(&uid, (const uint8_t *)key.s_data + 2, sizeof(uid));
-			rc = fn(arg, be32toh(uid), &s);
-		}
+		if (key.s_len != NS_KEY_TRASH_USER)
+			continue; /* the checker reports it */
+		memcpy(&uid, (const uint8_t *)key.s_data + 2, sizeof(uid));
+		rc = fn(arg, be32toh(uid), ns_counted_decode(val, &s) ? NULL : &s);
 		if (rc)
 			break;
 	}
@@ -263,10 +262,10 @@ static int user_change(struct kv_txn *t, uint32_t uid, const struct ns_sum *more
 
 	if (err == -EIO) {
 		ns_sum_damaged("what a user has in the trash", uid);
-		s = (struct ns_sum){0};
-	} else if (err) {
-		return err;
+		return 0;
 	}
+	if (err)
+		return err;
 	if (more)
 		ns_sum_plus(&s, more);
 	if (less)
