@@ -28,7 +28,9 @@ struct named {
 };
 
 struct job_tags {
-	pthread_mutex_t tg_lock;
+	/* The table changes under both locks, tg_change first. So an answer reads it under
+	 * tg_change alone, however long that takes, and requests that count wait for tg_lock. */
+	pthread_mutex_t tg_change, tg_lock;
 	struct tag tg_tag[MDS_TAG_SLOTS]; /* [0] is no tag */
 	struct named *tg_named;		  /* sorted by text; each text once */
 	size_t tg_n;
@@ -53,7 +55,7 @@ static bool text_ok(const char *s)
 	return *s && strlen(s) <= TAG_CLIENT_MAX;
 }
 
-/* ---- the table; tg_lock is held, or the thread is the only one that changes it ---- */
+/* ---- the table; one of both locks is held, or the thread is the only one that changes it ---- */
 
 static int by_text(const void *a, const void *b)
 {
@@ -192,6 +194,7 @@ int job_tags_open(struct mds *m)
 	if (!m->m_tags)
 		return -ENOMEM;
 	pthread_mutex_init(&m->m_tags->tg_lock, NULL);
+	pthread_mutex_init(&m->m_tags->tg_change, NULL);
 	err = kv_read_begin(m->m_kv, &t);
 	if (err)
 		return err;
@@ -318,7 +321,7 @@ void job_tags_each(struct mds *m, void (*fn)(void *arg, const struct job_tag_vie
 	unsigned slots[MDS_TAG_SLOTS], n = 0;
 	const char **texts;
 
-	pthread_mutex_lock(&tg->tg_lock);
+	pthread_mutex_lock(&tg->tg_change);
 	texts = malloc((tg->tg_n + 1) * sizeof(*texts));
 	for (unsigned s = 1; s < MDS_TAG_SLOTS; s++)
 		if (*tg->tg_tag[s].t_name)
@@ -340,7 +343,7 @@ void job_tags_each(struct mds *m, void (*fn)(void *arg, const struct job_tag_vie
 			v.jv_sum[i] -= t->t_base[i];
 		fn(arg, &v);
 	}
-	pthread_mutex_unlock(&tg->tg_lock);
+	pthread_mutex_unlock(&tg->tg_change);
 	free(texts);
 }
 
@@ -451,11 +454,13 @@ static int tag_add_new(struct mds *m, const char *name, unsigned slot, struct na
 		free(now);
 		return err;
 	}
+	pthread_mutex_lock(&tg->tg_change);
 	pthread_mutex_lock(&tg->tg_lock);
 	if (fresh)
 		slot_take(m, slot, name, ch.ch_made_s);
 	take_over(tg, now, tg->tg_n + n);
 	pthread_mutex_unlock(&tg->tg_lock);
+	pthread_mutex_unlock(&tg->tg_change);
 	return 0;
 }
 
@@ -514,6 +519,7 @@ int job_tag_del(struct mds *m, const char *name, const char *client)
 	if (!err)
 		err = kv_run_sync(m->m_kv, change_run, &ch);
 	if (!err) {
+		pthread_mutex_lock(&tg->tg_change);
 		pthread_mutex_lock(&tg->tg_lock);
 		if (left == ch.ch_n)
 			*tg->tg_tag[slot].t_name = 0;
@@ -521,6 +527,7 @@ int job_tag_del(struct mds *m, const char *name, const char *client)
 		pthread_mutex_unlock(&tg->tg_lock);
 		for (size_t i = 0; i < ch.ch_n; i++)
 			free((char *)out[i]);
+		pthread_mutex_unlock(&tg->tg_change);
 		now = NULL;
 	}
 	free(out);
