@@ -368,7 +368,7 @@ static void block_signals(void)
 
 /* Reloads what the administrator may change while clients are served. Runs on its own thread, or on
  * the HTTP server's: it may block. */
-static int reload(void *arg, char *err, size_t errlen)
+static int reload(void *arg, uint64_t *pass, char *err, size_t errlen)
 {
 	/* called for the signal and over HTTP: each call compares what it replaces */
 	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
@@ -384,7 +384,7 @@ static int reload(void *arg, char *err, size_t errlen)
 	rc = export_set_reload(mds.m_exports, err, errlen);
 	if (!rc) {
 		now = export_set_get(mds.m_exports);
-		op_exports_changed(&mds, loops[0], old, now);
+		*pass = op_exports_changed(&mds, loops[0], old, now);
 		exp_put(now);
 		journal_add(EV_EXPORTS_RELOADED, "", 0, "%s",
 			    *export_set_path(mds.m_exports) ? export_set_path(mds.m_exports)
@@ -398,6 +398,7 @@ static int reload(void *arg, char *err, size_t errlen)
 static void *wait_signals(void *arg)
 {
 	char err[512];
+	uint64_t pass;
 	int sig;
 
 	while (!sigwait(arg, &sig) && sig == SIGHUP) {
@@ -405,7 +406,7 @@ static void *wait_signals(void *arg)
 		/* With --restored the server ends by itself, and its API with it. */
 		if (admin && !restoring)
 			admin_reload(admin);
-		reload(NULL, err, sizeof(err));
+		reload(NULL, &pass, err, sizeof(err));
 		if (live_reload(live, err, sizeof(err)))
 			log_error("%s; the configuration stays as it was", err);
 	}

@@ -328,15 +328,14 @@ static void put_policy(void *arg, const struct http_req *rq, struct http_reply *
 
 /* ---- exports ---- */
 
-static void get_exports(void *arg, const struct http_req *rq, struct http_reply *rp)
+/* pass: of the job that the request began; 0: of the one that was asked for last, if any. */
+static void exports_reply(struct admin *a, uint64_t pass, struct http_reply *rp)
 {
-	struct admin *a = arg;
 	struct exp_table *t = export_set_get(a->a_ops.ao_exports);
 	char *text = exp_json(t, export_set_path(a->a_ops.ao_exports));
 	json_t *j = text ? json_loads(text, 0, NULL) : NULL;
 	struct job_revocation_view v;
 
-	(void)rq;
 	exp_put(t);
 	free(text);
 	job_revocation_look(a->a_ops.ao_mds, &v);
@@ -344,7 +343,7 @@ static void get_exports(void *arg, const struct http_req *rq, struct http_reply 
 	    json_object_set_new(
 		    j, "ending",
 		    json_pack("{s:b, s:o, s:I, s:I, s:I, s:I, s:I}", "running", v.ev_running, "job",
-			      admin_run_json(a, JOB_REVOKE, v.ev_next), "number",
+			      admin_run_json(a, JOB_REVOKE, pass ? pass : v.ev_next), "number",
 			      (json_int_t)v.ev_number, "exports", (json_int_t)v.ev_exports,
 			      "looked", (json_int_t)v.ev_looked, "ended", (json_int_t)v.ev_ended,
 			      "unconfirmed", (json_int_t)v.ev_unconfirmed))) {
@@ -355,15 +354,23 @@ static void get_exports(void *arg, const struct http_req *rq, struct http_reply 
 	admin_reply_json(rp, 200, j);
 }
 
+static void get_exports(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	(void)rq;
+	exports_reply(arg, 0, rp);
+}
+
 static void put_exports(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	struct admin *a = arg;
 	char err[512];
+	uint64_t pass;
 
-	if (a->a_ops.ao_reload(a->a_ops.ao_arg, err, sizeof(err)))
+	(void)rq;
+	if (a->a_ops.ao_reload(a->a_ops.ao_arg, &pass, err, sizeof(err)))
 		admin_reply_error(rp, 409, "%s", err);
 	else
-		get_exports(arg, rq, rp);
+		exports_reply(a, pass, rp);
 }
 
 /* ---- files ---- */

@@ -217,8 +217,9 @@ struct admin_ops {
 	struct lo *ao_lo;
 	void (*ao_counts)(void *arg, struct admin_counts *out);
 	struct exp_set *ao_exports;
-	/* Reloads the exports' file. 0, or -errno and one line in err. */
-	int (*ao_reload)(void *arg, char *err, size_t errlen);
+	/* Reloads the exports' file. 0 and the number of the pass that ends what they no longer
+	 * grant (mds/jobs/revoke_exports.h), or -errno and one line in err. */
+	int (*ao_reload)(void *arg, uint64_t *pass, char *err, size_t errlen);
 	void *ao_arg;
 	struct live *ao_live; /* the keys that change while the server runs */
 	struct mds *ao_mds;

@@ -31,7 +31,7 @@ struct job_revocation {
 	struct mds *e_m;
 	struct loop *e_loop;
 	pthread_mutex_t e_lock; /* protects the fields up to e_view: any thread */
-	bool e_again;
+	bool e_again, e_asked;	/* e_asked: the next pass has a caller that knows its number */
 	struct job_revocation_view e_view;
 	uint64_t e_rest_until, e_began_ms, e_told_ms;
 	struct export_revocation *e_row;
@@ -45,6 +45,7 @@ struct job_revocation {
 	uint64_t e_dir;
 	bool e_dir_below;
 	bool e_waiting, e_all, e_failed; /* all: no file is left to be examined */
+	bool e_known;			 /* e_asked, of this pass */
 	unsigned e_seen, e_busy, e_found;
 	uint64_t e_ino[AT_ONCE];
 	struct kv_op e_op;
@@ -207,7 +208,7 @@ static void revoke_exports_finish(struct job_revocation *e, bool again)
 {
 	pthread_mutex_lock(&e->e_lock);
 	/* The first pass after a start, when nothing was left to be done, is no work. */
-	if (e->e_nrow || e->e_view.ev_number)
+	if (e->e_nrow || e->e_view.ev_number || e->e_known)
 		job_revoke_over(e->e_m, &e->e_view, again);
 	e->e_again |= again;
 	e->e_view.ev_running = false;
@@ -339,7 +340,8 @@ void job_revocation_tick(struct mds *m)
 		e->e_view = (struct job_revocation_view){.ev_running = true,
 							 .ev_number = e->e_view.ev_number,
 							 .ev_begun = job_now()};
-		e->e_again = false;
+		e->e_known = e->e_asked;
+		e->e_again = e->e_asked = false;
 		begins = true;
 	}
 	pthread_mutex_unlock(&e->e_lock);
@@ -349,11 +351,15 @@ void job_revocation_tick(struct mds *m)
 
 /* ---- called by other files ---- */
 
-void job_revocation_look_again(struct mds *m)
+uint64_t job_revocation_look_again(struct mds *m)
 {
+	uint64_t number;
+
 	pthread_mutex_lock(&m->m_ending->e_lock);
-	m->m_ending->e_again = true;
+	m->m_ending->e_again = m->m_ending->e_asked = true;
+	number = m->m_ending->e_view.ev_number + 1 + m->m_ending->e_view.ev_running;
 	pthread_mutex_unlock(&m->m_ending->e_lock);
+	return number;
 }
 
 void job_revocation_look(struct mds *m, struct job_revocation_view *out)

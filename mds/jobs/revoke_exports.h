@@ -9,8 +9,9 @@
 int job_revocation_open(struct mds *m, struct loop *loop);
 /* Call it often on that loop, once the server serves. */
 void job_revocation_tick(struct mds *m);
-/* Call it when changed exports are in force. Any thread. */
-void job_revocation_look_again(struct mds *m);
+/* Call it when changed exports are in force. Returns the number of the pass that follows, as in
+ * ev_next. Any thread. */
+uint64_t job_revocation_look_again(struct mds *m);
 /* On the committer: something moves from directory from to directory to. -EAGAIN: not now, because
  * files below from have yet to be looked at, and the pass would miss the one that moves. */
 int job_revocation_stays(struct mds *m, struct kv_txn *t, uint64_t from, uint64_t to);

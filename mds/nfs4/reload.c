@@ -113,8 +113,8 @@ static void reload_start(struct loop_msg *m)
 	reload_go(hash_entry(m, struct reload, msg));
 }
 
-void op_exports_changed(struct mds *m, struct loop *loop, const struct exp_table *old,
-			const struct exp_table *now)
+uint64_t op_exports_changed(struct mds *m, struct loop *loop, const struct exp_table *old,
+			    const struct exp_table *now)
 {
 	struct reload *r = calloc(1, sizeof(*r));
 
@@ -127,5 +127,5 @@ void op_exports_changed(struct mds *m, struct loop *loop, const struct exp_table
 		log_info("recalling the layouts of %zu files: their exports have changed", r->n);
 	r->msg.m_run = reload_start;
 	loop_post(loop, &r->msg);
-	job_revocation_look_again(m);
+	return job_revocation_look_again(m);
 }

@@ -16,6 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import harness  # noqa: E402
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
+from jobs import api, ended  # noqa: E402
 from steps import data_server, lay  # noqa: E402
 from tool import weft_json as weft  # noqa: E402
 from nfs41 import err  # noqa: E402
@@ -243,6 +244,26 @@ def test_a_server_that_stops_in_the_middle(w):
         one.ended()
     ending(w)
     check(elsewhere.read(), 0)
+
+
+def test_a_reload_names_its_job_also_when_it_is_over_already(w):
+    ending(w)
+    # A long list: passes end while an answer is made.
+    many = [f'export "/a{n}" {{ {COMMON} ' + " ".join(
+        f'client "10.{n}.{k}.0/24" {{ access = ro }}' for k in range(60)) + " }\n"
+        for n in range(60)]
+    write_exports(ROOT, A, B, *many)
+    jobs = [api(w, "PUT", "/v1/exports")["ending"]["job"] for _ in range(10)]
+    check([n for n, job in enumerate(jobs) if not job], [], "answers without a job")
+    for job in sorted(set(jobs)):
+        check(ended(w, job)["kind"], "revoke")
+
+
+def test_the_first_reload_after_a_start_names_its_job(w):
+    ending(w)
+    w.restart()
+    job = api(w, "PUT", "/v1/exports")["ending"]["job"]
+    check(ended(w, job)["state"], "done")
 
 
 @contextlib.contextmanager
