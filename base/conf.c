@@ -211,8 +211,20 @@ static size_t key_find(const char *name)
 	return i;
 }
 
-static void unknown_key(const char *name, char *err, size_t errlen)
+/* A key as it is written: dotted, KEY=VALUE of a command line; otherwise as a file has it. */
+static const char *key_text(const char *key, bool dotted, char out[CONF_MAX_NAME * 2 + 16])
 {
+	const char *dot = strchr(key, '.');
+
+	snprintf(out, CONF_MAX_NAME * 2 + 16, dotted ? "%.*s.%s" : "%.*s { %s = ... }",
+		 (int)(dot - key), key, dot + 1);
+	return out;
+}
+
+/* dotted: as key_text, for the keys that are near. */
+static void unknown_key(const char *name, bool dotted, char *err, size_t errlen)
+{
+	char text[CONF_MAX_NAME * 2 + 16];
 	unsigned best = NEAR_EDITS + 1;
 	int at;
 
@@ -222,13 +234,19 @@ static void unknown_key(const char *name, char *err, size_t errlen)
 		best = d < best ? d : best;
 	}
 	at = snprintf(err, errlen, "unknown key \"%s\"", name);
+	if (!best) { /* a file has it, with a dot in it */
+		snprintf(err + at, errlen - (size_t)at, " (weft.conf writes %s)",
+			 key_text(name, false, text));
+		return;
+	}
 	if (best > NEAR_EDITS)
 		return;
 	for (size_t i = 0, hits = 0; i < conf_nkeys && hits < 2; i++)
 		if (near_distance(name, conf_keys[i].ck_name) == best && at >= 0 &&
 		    (size_t)at < errlen)
 			at += snprintf(err + at, errlen - (size_t)at, "%s%s",
-				       hits++ ? " or " : " (did you mean ", conf_keys[i].ck_name);
+				       hits++ ? " or " : " (did you mean ",
+				       key_text(conf_keys[i].ck_name, dotted, text));
 	if (at >= 0 && (size_t)at < errlen)
 		snprintf(err + at, errlen - (size_t)at, "?)");
 }
@@ -250,14 +268,18 @@ static void conf_on_error(cfg_t *cfg, const char *fmt, va_list ap)
 static void conf_on_error(cfg_t *cfg, const char *fmt, va_list ap)
 {
 	bool root = !strcmp(cfg->name, "root");
-	char text[256], name[256], *quote;
+	char text[512], name[256], *quote;
 
 	vsnprintf(text, sizeof text, fmt, ap);
 	/* The unknown name, which libconfuse puts between quotes. */
 	if (!strncmp(fmt, "no such option", 14) && (quote = strchr(text, '\''))) {
-		snprintf(name, sizeof name, "%s%s%.*s", root ? "" : cfg->name, root ? "" : ".",
-			 (int)strcspn(quote + 1, "'"), quote + 1);
-		unknown_key(name, text, sizeof text);
+		int len = (int)strcspn(quote + 1, "'");
+		bool dot = memchr(quote + 1, '.', (size_t)len);
+
+		/* A name with a dot says its section itself. */
+		snprintf(name, sizeof name, "%s%s%.*s", root || dot ? "" : cfg->name,
+			 root || dot ? "" : ".", len, quote + 1);
+		unknown_key(name, !dot, text, sizeof text);
 	}
 	load_error(cfg, text);
 }
@@ -495,7 +517,7 @@ static int set_one(struct conf *c, const char *assignment, char *err, size_t err
 	snprintf(name, sizeof name, "%.*s", (int)(eq - assignment), assignment);
 	i = key_find(name);
 	if (i == conf_nkeys) {
-		unknown_key(name, err, errlen);
+		unknown_key(name, true, err, errlen);
 		return -EINVAL;
 	}
 	return value_set(c, i, eq + 1, CONF_FROM_OPTION, err, errlen);
@@ -525,7 +547,7 @@ size_t conf_find(const char *name, char *err, size_t errlen)
 	size_t i = key_find(name);
 
 	if (i == conf_nkeys) {
-		unknown_key(name, err, errlen);
+		unknown_key(name, true, err, errlen);
 		one_line(-EINVAL, err);
 	}
 	return i;
