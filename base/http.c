@@ -337,8 +337,10 @@ int http_start(struct http **out, const struct http_opts *opts, const struct htt
 	int e = 0;
 
 	snprintf(err, errlen, "out of memory");
-	if (!h)
+	if (!h) {
+		http_bound_free(opts->ho_bound);
 		return -ENOMEM;
+	}
 	h->h_routes = routes;
 	h->h_nroutes = n;
 	h->h_arg = arg;
@@ -361,9 +363,10 @@ int http_start(struct http **out, const struct http_opts *opts, const struct htt
 			snprintf(err, errlen, "more than %u addresses", HTTP_ADDRS);
 			e = -E2BIG;
 		} else {
-			e = http_at_start(h, addr, err, errlen);
+			e = http_at_start(h, addr, opts->ho_bound, err, errlen);
 		}
 	}
+	http_bound_free(opts->ho_bound);
 	if (e)
 		http_stop(h);
 	else

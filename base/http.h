@@ -93,6 +93,12 @@ struct http_route {
 };
 /* The handler of GET /v1/openapi.json (openapi.c). */
 void http_openapi(void *arg, const struct http_req *rq, struct http_reply *rp);
+/* What may need root, for a daemon that becomes another user before http_start: the ports of TCP
+ * addresses are bound, and the files of https:// are read. Nothing listens yet. */
+struct http_bound;
+struct http_opts;
+/* Of ho_addrs and ho_tls_cert, ho_tls_key, ho_tls_ca. Returns as http_start. */
+int http_bind(struct http_bound **out, const struct http_opts *opts, char *err, size_t errlen);
 #define HTTP_TOKEN_MAX 256
 /* Everything is used only during http_start, except ho_token_look, ho_session_look, ho_files and
  * ho_audit. A string that is NULL counts as "". */
@@ -119,6 +125,9 @@ struct http_opts {
 	 * reports at most HTTP_REFUSED_EACH_S requests a second of peers that may change nothing,
 	 * and counts the others. NULL: only the log gets the lines. */
 	void (*ho_audit)(void *arg, const char *who, const char *what);
+	/* What http_bind made with the same addresses and files: http_start takes it over and frees
+	 * it. NULL: http_start opens everything. */
+	struct http_bound *ho_bound;
 };
 struct conf;
 /* Fills the addresses, the group, the certificates and their roles from the keys of a section:

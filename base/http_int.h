@@ -16,6 +16,18 @@ struct http_tls {
 	char *t_cert, *t_key, *t_ca; /* PEM texts; t_ca: NULL without authorities */
 };
 
+/* An address before http_start. */
+struct http_bound_at {
+	char ba_addr[256];
+	int ba_fd; /* -1: it was taken over */
+	struct http_tls ba_tls;
+};
+struct http_bound {
+	struct http_bound_at b_at[HTTP_ADDRS];
+	unsigned b_n;
+};
+void http_bound_free(struct http_bound *b); /* b may be NULL */
+
 /* One address, with a thread of its own. */
 struct http_at {
 	struct http *at_http;
@@ -73,7 +85,7 @@ bool http_page_headers(struct MHD_Response *r, const struct http_file *f);
 /* A browser says that a page of another origin made it send this request. */
 bool http_other_site(struct MHD_Connection *conn);
 
-/* http_listen.c. 0, or -errno and a reason in err. */
-int http_at_start(struct http *h, const char *addr, char *err, size_t errlen);
+/* http_listen.c. 0, or -errno and a reason in err. b: NULL: nothing is bound. */
+int http_at_start(struct http *h, const char *addr, struct http_bound *b, char *err, size_t errlen);
 void http_at_stop(struct http_at *at);
 #endif

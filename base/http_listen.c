@@ -119,7 +119,8 @@ int http_tcp_parse(const char *addr, struct sockaddr_storage *ss, bool *loopback
 	return 0;
 }
 
-static int tcp_listen(const char *addr, bool tls)
+/* Binds, and does not listen. */
+static int tcp_bind(const char *addr, bool tls)
 {
 	struct sockaddr_storage ss;
 	int fd, err, one = 1;
@@ -138,7 +139,7 @@ static int tcp_listen(const char *addr, bool tls)
 	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) ||
 	    (ss.ss_family == AF_INET6 &&
 	     setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one)) ||
-	    bind(fd, (struct sockaddr *)&ss, len) || listen(fd, 64)) {
+	    bind(fd, (struct sockaddr *)&ss, len)) {
 		err = -errno;
 		close(fd);
 		return err;
@@ -147,6 +148,11 @@ static int tcp_listen(const char *addr, bool tls)
 }
 
 /* ---- TLS ---- */
+
+/* Their paths; "": none. */
+struct tls_paths {
+	const char *tp_cert, *tp_key, *tp_ca;
+};
 
 static void pem_free(char *text)
 {
@@ -185,7 +191,7 @@ static void tls_free(struct http_tls *t)
 }
 
 /* MHD only reports that it did not start: finds out what is wrong with the files. */
-static int tls_try(const struct http *h, const struct http_tls *t, char *err, size_t errlen)
+static int tls_try(const struct tls_paths *p, const struct http_tls *t, char *err, size_t errlen)
 {
 	gnutls_datum_t cert = {(unsigned char *)t->t_cert, (unsigned)strlen(t->t_cert)},
 		       key = {(unsigned char *)t->t_key, (unsigned)strlen(t->t_key)};
@@ -196,40 +202,38 @@ static int tls_try(const struct http *h, const struct http_tls *t, char *err, si
 		return -ENOMEM;
 	rc = gnutls_certificate_set_x509_key_mem(cred, &cert, &key, GNUTLS_X509_FMT_PEM);
 	if (rc)
-		snprintf(err, errlen, "%s and %s: %s", h->h_tls_cert, h->h_tls_key,
-			 gnutls_strerror(rc));
+		snprintf(err, errlen, "%s and %s: %s", p->tp_cert, p->tp_key, gnutls_strerror(rc));
 	if (!rc && t->t_ca) {
 		gnutls_datum_t ca = {(unsigned char *)t->t_ca, (unsigned)strlen(t->t_ca)};
 		int n = gnutls_certificate_set_x509_trust_mem(cred, &ca, GNUTLS_X509_FMT_PEM);
 
 		rc = n > 0 ? 0 : -1;
 		if (rc)
-			snprintf(err, errlen, "%s: no certificate of an authority in it",
-				 h->h_tls_ca);
+			snprintf(err, errlen, "%s: no certificate of an authority in it", p->tp_ca);
 	}
 	gnutls_certificate_free_credentials(cred);
 	return rc ? -EINVAL : 0;
 }
 
-static int tls_read(const struct http *h, struct http_tls *t, char *err, size_t errlen)
+static int tls_read(const struct tls_paths *p, struct http_tls *t, char *err, size_t errlen)
 {
-	const char *path = h->h_tls_cert;
+	const char *path = p->tp_cert;
 	int e;
 
 	*t = (struct http_tls){0};
-	if (!*h->h_tls_cert || !*h->h_tls_key) {
+	if (!*p->tp_cert || !*p->tp_key) {
 		snprintf(err, errlen, "https:// needs a certificate and its key");
 		return -EINVAL;
 	}
 	e = pem_read(path, &t->t_cert);
 	if (!e)
-		e = pem_read(path = h->h_tls_key, &t->t_key);
-	if (!e && *h->h_tls_ca)
-		e = pem_read(path = h->h_tls_ca, &t->t_ca);
+		e = pem_read(path = p->tp_key, &t->t_key);
+	if (!e && *p->tp_ca)
+		e = pem_read(path = p->tp_ca, &t->t_ca);
 	if (e)
 		snprintf(err, errlen, "%s: %s", path, strerror(-e));
 	else
-		e = tls_try(h, t, err, errlen);
+		e = tls_try(p, t, err, errlen);
 	if (e)
 		tls_free(t);
 	return e;
@@ -279,26 +283,124 @@ static int daemon_start(struct http_at *at)
 	return at->at_daemon ? 0 : -EIO;
 }
 
-int http_at_start(struct http *h, const char *addr, char *err, size_t errlen)
+static bool addr_tcp(const char *addr)
+{
+	return strncmp(addr, "unix:", 5);
+}
+
+static bool addr_tls(const char *addr)
+{
+	return !strncmp(addr, "https://", 8);
+}
+
+static int cannot_listen(const char *addr, int e, char *err, size_t errlen)
+{
+	snprintf(err, errlen, "cannot listen on %s: %s", addr, strerror(-e));
+	return e;
+}
+
+/* Of a TCP address. Returns the socket, or -errno. */
+static int addr_bind(const char *addr, const struct tls_paths *p, struct http_tls *tls, char *err,
+		     size_t errlen)
+{
+	bool with = addr_tls(addr);
+	int e = with ? tls_read(p, tls, err, errlen) : 0, fd;
+
+	if (e)
+		return e;
+	fd = tcp_bind(addr + (with ? 8 : 0), with);
+	if (fd >= 0)
+		return fd;
+	tls_free(tls);
+	return cannot_listen(addr, fd, err, errlen);
+}
+
+int http_bind(struct http_bound **out, const struct http_opts *o, char *err, size_t errlen)
+{
+	const struct tls_paths p = {o->ho_tls_cert ? o->ho_tls_cert : "",
+				    o->ho_tls_key ? o->ho_tls_key : "",
+				    o->ho_tls_ca ? o->ho_tls_ca : ""};
+	struct http_bound *b = calloc(1, sizeof *b);
+	const char *addrs = o->ho_addrs;
+	char addr[sizeof b->b_at[0].ba_addr];
+
+	if (!b) {
+		snprintf(err, errlen, "out of memory");
+		return -ENOMEM;
+	}
+	/* More addresses than there may be are for http_start to refuse. */
+	while (b->b_n < HTTP_ADDRS && (addrs = http_addr(addrs, addr, sizeof addr))) {
+		struct http_bound_at *at = &b->b_at[b->b_n];
+		int fd;
+
+		if (!addr_tcp(addr))
+			continue;
+		fd = addr_bind(addr, &p, &at->ba_tls, err, errlen);
+		if (fd < 0) {
+			http_bound_free(b);
+			return fd;
+		}
+		at->ba_fd = fd;
+		strcpy(at->ba_addr, addr);
+		b->b_n++;
+	}
+	*out = b;
+	return 0;
+}
+
+void http_bound_free(struct http_bound *b)
+{
+	for (unsigned i = 0; b && i < b->b_n; i++) {
+		if (b->b_at[i].ba_fd >= 0)
+			close(b->b_at[i].ba_fd);
+		tls_free(&b->b_at[i].ba_tls);
+	}
+	free(b);
+}
+
+/* Takes over what was bound; where nothing was, binds. */
+static int addr_take(struct http *h, struct http_at *at, const char *addr, struct http_bound *b,
+		     char *err, size_t errlen)
+{
+	const struct tls_paths p = {h->h_tls_cert, h->h_tls_key, h->h_tls_ca};
+	int fd;
+
+	for (unsigned i = 0; b && i < b->b_n; i++) {
+		struct http_bound_at *ba = &b->b_at[i];
+
+		if (ba->ba_fd < 0 || strcmp(ba->ba_addr, addr))
+			continue;
+		fd = ba->ba_fd;
+		at->at_tls_files = ba->ba_tls;
+		ba->ba_fd = -1;
+		ba->ba_tls = (struct http_tls){0};
+		return fd;
+	}
+	return addr_bind(addr, &p, &at->at_tls_files, err, errlen);
+}
+
+int http_at_start(struct http *h, const char *addr, struct http_bound *b, char *err, size_t errlen)
 {
 	struct http_at *at = &h->h_at[h->h_n];
-	const char *tcp = addr;
 	int e;
 
 	at->at_http = h;
-	at->at_tcp = strncmp(addr, "unix:", 5);
-	at->at_tls = !strncmp(addr, "https://", 8);
-	if (at->at_tls) {
-		tcp += 8;
-		e = tls_read(h, &at->at_tls_files, err, errlen);
-		if (e)
+	at->at_tcp = addr_tcp(addr);
+	at->at_tls = addr_tls(addr);
+	if (at->at_tcp) {
+		at->at_fd = addr_take(h, at, addr, b, err, errlen);
+		if (at->at_fd < 0)
+			return at->at_fd;
+		if (listen(at->at_fd, 64)) {
+			e = cannot_listen(addr, -errno, err, errlen);
+			close(at->at_fd);
+			tls_free(&at->at_tls_files);
 			return e;
-	}
-	at->at_fd = at->at_tcp ? tcp_listen(tcp, at->at_tls) : unix_listen(at, addr + 5);
-	if (at->at_fd < 0) {
-		snprintf(err, errlen, "cannot listen on %s: %s", addr, strerror(-at->at_fd));
-		tls_free(&at->at_tls_files);
-		return at->at_fd;
+		}
+	} else {
+		at->at_fd = unix_listen(at, addr + 5);
+		if (at->at_fd < 0)
+			return cannot_listen(addr, at->at_fd, err, errlen);
 	}
 	h->h_n++;
 	e = daemon_start(at);
@@ -319,11 +421,13 @@ void http_at_stop(struct http_at *at)
 /* Connections wait in the socket while the daemon is exchanged; those that are open end. */
 static void at_reload(struct http_at *at)
 {
+	const struct http *h = at->at_http;
+	const struct tls_paths p = {h->h_tls_cert, h->h_tls_key, h->h_tls_ca};
 	struct http_tls old = at->at_tls_files, now;
 	char why[512];
 	int fd;
 
-	if (tls_read(at->at_http, &now, why, sizeof why)) {
+	if (tls_read(&p, &now, why, sizeof why)) {
 		log_error("https: the old certificate stays: %s", why);
 		return;
 	}

@@ -376,6 +376,8 @@ static int main_start_threads(pthread_t *threads, unsigned n, char *err, size_t 
 
 /* ---- the admin server ---- */
 
+static struct http_opts web;
+
 static void health(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	(void)arg;
@@ -778,6 +780,7 @@ static int own_folders(const char *list, char *err, size_t errlen)
 static int become_user(struct settings *se, unsigned n, char *err, size_t errlen)
 {
 	const struct conf *c = se->se_conf;
+	char why[400];
 	int e = 0;
 
 	if (ds.d_nrdma)
@@ -788,6 +791,12 @@ static int become_user(struct settings *se, unsigned n, char *err, size_t errlen
 		e = main_make_loops(n, conf_bool(c, "ds.iopoll"), err, errlen);
 	if (!e && (e = main_listen_all(&se->se_start)))
 		snprintf(err, errlen, "%s", se->se_start.st_errtext);
+	if (!e && *conf_str(c, "ds.admin")) {
+		http_opts_conf(&web, c, "ds");
+		e = http_bind(&web.ho_bound, &web, why, sizeof(why));
+		if (e)
+			snprintf(err, errlen, "ds.admin: %s", why);
+	}
 	if (!e)
 		e = own_folders(conf_str(c, "ds.store"), err, errlen);
 	if (!e && se->se_start.st_exports)
@@ -871,10 +880,7 @@ static int main_serve(struct settings *se, const sigset_t *signals)
 	if (!e && (e = live_start(se)))
 		snprintf(err, sizeof(err), "the configuration: %s", strerror(-e));
 	if (!e && *admin) {
-		struct http_opts opts;
-
-		http_opts_conf(&opts, se->se_conf, "ds");
-		e = http_start(&http, &opts, routes, sizeof(routes) / sizeof(routes[0]), NULL, why,
+		e = http_start(&http, &web, routes, sizeof(routes) / sizeof(routes[0]), NULL, why,
 			       sizeof(why));
 		if (e)
 			snprintf(err, sizeof(err), "ds.admin: %s", why);

@@ -67,6 +67,7 @@ static struct mds mds;
 static struct ds_reg_opts ds_reg_opts;
 static uint8_t cluster_key[32];
 static char admin_token[CHECK_TOKEN_MAX + 1];
+static struct http_opts web;
 static struct admin *admin;
 static struct loop *loops[64];
 static unsigned nloops;
@@ -761,7 +762,6 @@ static void main_serve(const struct conf *conf)
 				      .ao_console = conf_str(conf, "mds.console"),
 				      .ao_console_login_ms = conf_msec(conf, "mds.console_login")};
 	const char *metrics = conf_str(conf, "mds.metrics");
-	struct http_opts web;
 	char err[512];
 
 	mds_identity_names(&mds);
@@ -771,8 +771,6 @@ static void main_serve(const struct conf *conf)
 	loop_timer_start(loops[0], &tick, TICK_MS);
 	if (job_damage_open(&mds))
 		die("cannot start a thread", NULL);
-	http_opts_conf(&web, conf, "mds");
-	web.ho_token = admin_token;
 	if (admin_start(&admin, &web, &ops, err, sizeof(err)) ||
 	    (*metrics && admin_open_metrics(admin, metrics, err, sizeof(err))))
 		die(err, NULL);
@@ -959,6 +957,10 @@ int main(int argc, char **argv)
 	if (*conf_str(conf, "mds.keytab") && !(service.rs_gss = rpc_gss_new()))
 		die("Kerberos", strerror(ENOMEM));
 	main_listen_all(conf_str(conf, "mds.listen"));
+	http_opts_conf(&web, conf, "mds");
+	web.ho_token = admin_token;
+	if (http_bind(&web.ho_bound, &web, err, sizeof(err)))
+		die("mds.admin", err);
 	/* Everything that needs root is done: keys, certificates, rings, ports. What is made from
 	 * here on belongs to the user. */
 	if (priv_own_folder(conf_str(conf, "mds.store"), err, sizeof(err)) ||

@@ -4,12 +4,14 @@
 Prints TAP. As root."""
 import contextlib
 import glob
+import http.client
 import os
 import pwd
 import re
 import shutil
 import signal
 import socket
+import ssl
 import stat
 import subprocess
 import sys
@@ -24,7 +26,7 @@ import tls_wire  # noqa: E402
 from tap import BUILD  # noqa: E402
 
 USER = pwd.getpwnam("nobody")
-MDS_PORT, DS_PORT = 900, 901  # root's
+MDS_PORT, DS_PORT, HTTPS_PORT, HTTP_PORTS = 900, 901, 902, (903, 904)  # root's
 EXPOSURE = 15  # tenths, of systemd-analyze security
 
 
@@ -95,6 +97,21 @@ def folder():
         shutil.rmtree(top)
 
 
+def by_https(port):
+    context = ssl.create_default_context(cafile=tls_wire.CERTS["ca"])
+    conn = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=60)
+    conn.request("GET", "/v1/health")
+    with conn.getresponse() as reply:
+        return reply.status
+
+
+def by_http(port):
+    conn = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    conn.request("GET", "/v1/health")
+    with conn.getresponse() as reply:
+        return reply.status
+
+
 def status(pid):
     """Of every thread: what /proc says."""
     out = []
@@ -127,8 +144,10 @@ def test_daemons_of_root_become_the_user_and_serve():
         os.chmod(certs.dir, 0o755)
         tls = dict(tls="optional", tls_cert=certs["server"], tls_key=certs["server.key"])
         stores = {"mds": top + "/mds", "ds": top + "/ds," + top + "/ds.v2"}
-        mds, ds = (start(section, user=USER.pw_name, store=store, **tls) for section,
-                   store in stores.items())
+        admin = {"mds": f"https://127.0.0.1:{HTTPS_PORT},127.0.0.1:{HTTP_PORTS[0]}",
+                 "ds": f"127.0.0.1:{HTTP_PORTS[1]}"}
+        mds, ds = (start(section, user=USER.pw_name, store=store, admin=admin[section], **tls)
+                   for section, store in stores.items())
         mds.wait("joined for the first time")
         for d in (mds, ds):
             d.wait(f"running as {USER.pw_name}")
@@ -143,6 +162,8 @@ def test_daemons_of_root_become_the_user_and_serve():
         check(c.ok(putfh(f), read(s, 0, 100)).data, b"by nobody")
         c.ok(putfh(d), setxattr("user.a", b"b"))
         check(tls_wire.TlsConn(("127.0.0.1", MDS_PORT)).rpc(0), b"")
+        # Root's ports, and a key that only root may read.
+        check((by_https(HTTPS_PORT), [by_http(port) for port in HTTP_PORTS]), (200, [200, 200]))
         c.close()
         for store in ",".join(stores.values()).split(","):
             check(len(os.listdir(store)) > 1, True, store)
@@ -158,6 +179,8 @@ def test_daemons_of_root_become_the_user_and_serve():
             d.wait(f"server.pem: Permission denied, as user {USER.pw_name}; the certificates "
                    "loaded before stay in use")
         check(tls_wire.TlsConn(("127.0.0.1", MDS_PORT)).rpc(0), b"")
+        mds.wait("https: the old certificate stays")
+        check(by_https(HTTPS_PORT), 200)
         for name in ("server", "server.key"):
             os.chown(certs[name], USER.pw_uid, -1)
         for d in (mds, ds):
