@@ -8,7 +8,8 @@ top=${top_srcdir:-$(cd "$(dirname "$0")/.." && pwd)}
 
 # bad_includes TREE: prints "file: include" for every include that breaks a rule.
 bad_includes() {
-	(cd "$1" && find base topo proto kv mds ds client tools -name '*.[chx]' 2>/dev/null | sort |
+	(cd "$1" && find addr base topo proto kv mds ds client tools -name '*.[chx]' 2>/dev/null |
+		sort |
 		xargs -r grep -HoE '^[[:space:]]*%?#[[:space:]]*include[[:space:]]+"[^"]+"') |
 		sed -E 's/:[[:space:]]*%?#[[:space:]]*include[[:space:]]+"([^"]+)"/ \1/' | awk '
 	function room(path,   p, n) {
@@ -21,6 +22,7 @@ bad_includes() {
 	}
 	BEGIN {
 		may["base"] = "base"
+		may["addr"] = "base"
 		may["proto"] = "proto base"
 		may["kv"] = "kv base"
 		may["topo"] = "topo base"
@@ -67,7 +69,8 @@ bad_includes() {
 
 # circles TREE: prints the headers that include each other in a circle, in a room or over several.
 circles() {
-	(cd "$1" && find base topo proto kv mds ds client tools -name '*.h' 2>/dev/null | sort |
+	(cd "$1" && find addr base topo proto kv mds ds client tools -name '*.h' 2>/dev/null |
+		sort |
 		xargs -r grep -HoE '^[[:space:]]*#[[:space:]]*include[[:space:]]+"[^"]+"') |
 		sed -E 's/:[[:space:]]*#[[:space:]]*include[[:space:]]+"([^"]+)"/ \1/' |
 		# A name without a folder is a file beside the one that includes it.
@@ -81,7 +84,7 @@ lists() { (cd "$1" && find . \( -name Makefile.am -o -name room.am \) | sort); }
 
 # unlisted TREE: prints the source files that neither Makefile.am nor a room.am names.
 unlisted() {
-	(cd "$1" && find base topo proto kv mds ds client tools tests \
+	(cd "$1" && find addr base topo proto kv mds ds client tools tests \
 		\( -name '*.[chx]' -o -path 'tests/wire*/*.py' \) 2>/dev/null | sort >"$plant/files"
 		awk '
 		FILENAME != ARGV[ARGC - 1] {

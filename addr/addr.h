@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * addr.h - weft-addr: holds the service addresses of a metadata server that moves between nodes.
+ *
+ * One process, one thread, one poll(). A holder (weft-mds) connects by a Unix socket and asks in
+ * small messages (message.c). An address is a place (struct addr_place): the configuration says
+ * which there are and on which interface; weft-addr touches no other.
+ *
+ * A place is in one of these states:
+ *   free     not on the interface
+ *   quiet    on the interface, new connections are dropped: no peer is refused
+ *   open     on the interface, new connections come through
+ *   waiting  quiet, and the holder is gone; at pl_until the place becomes free
+ *   lapsed   taken from the interface since the holder did not say in time that it is alive
+ *
+ * Caveats. The kernel marks each address with who made it (IFA_PROTO, Linux 5.18): that is how the
+ * next start knows what a former run left; an older kernel cannot do it, and HOLD fails there.
+ * Only Ethernet interfaces get announcements.
+ */
+#ifndef ADDR_ADDR_H
+#define ADDR_ADDR_H
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ADDR_PLACES  64		 /* most addresses in the configuration */
+#define ADDR_PORTS   8		 /* most ports of one HOLD */
+#define ADDR_MSG_MAX (64u << 10) /* largest message */
+#define ADDR_ROWS    700	 /* most rows of one TICKLE */
+#define ADDR_TEXT    INET6_ADDRSTRLEN
+
+/* An IPv4 or IPv6 address: family AF_INET has 4 bytes. */
+struct addr_ip {
+	uint8_t ip_family;
+	uint8_t ip_bytes[16];
+};
+/* A TCP connection of a former life. */
+struct addr_row {
+	struct addr_ip r_local, r_peer;
+	uint16_t r_lport, r_pport;
+};
+
+struct addr_holder;
+struct addr_place {
+	struct addr_ip pl_ip;
+	uint8_t pl_prefix;
+	char pl_ifname[IFNAMSIZ];
+	struct addr_holder *pl_holder;
+	uint16_t pl_ports[ADDR_PORTS];
+	unsigned pl_nports;
+	bool pl_on;	/* on the interface, by us or not */
+	bool pl_theirs; /* the node had it before: never taken away */
+	bool pl_quiet;
+	bool pl_lapsed;
+	int64_t pl_until; /* milliseconds of CLOCK_BOOTTIME; 0: no end */
+	int64_t pl_alive; /* the same; 0: the holder need not say that it is alive */
+	int64_t pl_next;  /* the next announcement */
+	uint64_t pl_told; /* announcements that left */
+};
+
+/* ---- message.c: what a holder says, and the configuration. No state, no system call. ---- */
+
+enum addr_verb { ADDR_HOLD, ADDR_LISTENING, ADDR_LIVE, ADDR_TICKLE, ADDR_RELEASE, ADDR_STATUS };
+struct addr_msg {
+	enum addr_verb m_verb;
+	uint16_t m_ports[ADDR_PORTS];
+	unsigned m_nports;
+	struct addr_ip m_ips[ADDR_PLACES];
+	unsigned m_nips;
+	int64_t m_alive_ms;
+	struct addr_row m_rows[ADDR_ROWS];
+	unsigned m_nrows;
+};
+/* text: len bytes, changed in place, and text[len] may be written. 0, or -EINVAL with one line in
+ * err. */
+int addr_msg_parse(char *text, size_t len, struct addr_msg *out, char *err, size_t errlen);
+/* The whole text of a configuration, changed in place. Fills at most ADDR_PLACES places; returns
+ * how many, or -EINVAL with one line in err. */
+int addr_conf_parse(char *text, struct addr_place *out, char *err, size_t errlen);
+bool addr_ip_parse(const char *text, struct addr_ip *out);
+bool addr_ip_same(const struct addr_ip *a, const struct addr_ip *b);
+/* buf: ADDR_TEXT bytes. Returns buf. */
+const char *addr_ip_text(const struct addr_ip *ip, char *buf);
+
+/* ---- net.c: addresses and interfaces, by rtnetlink. ---- */
+
+int addr_net_open(void);
+/* Puts the address on its interface, marked as ours. -EEXIST: it is there already. */
+int addr_net_add(const struct addr_place *pl);
+int addr_net_remove(const struct addr_place *pl);
+/* One address that the node has. ours: a weft-addr made it. */
+typedef void (*addr_net_fn)(void *arg, const struct addr_place *at, bool ours);
+int addr_net_list(addr_net_fn fn, void *arg);
+/* The Ethernet address of an interface: 0, -ENODEV, or -EOPNOTSUPP where it is no Ethernet. */
+int addr_net_mac(const char *ifname, unsigned *index, uint8_t mac[6]);
+
+/* ---- packet.c: what is sent by hand. ---- */
+
+int addr_packet_open(void);
+/* Tells all neighbours that the address is here: ARP request and reply, or a neighbour
+ * advertisement. */
+int addr_announce(const struct addr_place *pl);
+/* Sends one ACK with a sequence number that is wrong (seq is random): the peer answers with an ACK
+ * of its own, and the kernel here, which has no such connection, resets it. */
+int addr_tickle_send(const struct addr_row *row, uint32_t seq);
+
+/* ---- filter.c: the table of nftables that drops new connections. ---- */
+
+int addr_filter_open(void);
+/* Makes the table what the places say: in one transaction, so that no connection slips through. */
+int addr_filter_set(const struct addr_place *places, unsigned n);
+
+/* ---- tickle.c: the rows that are to be tickled. ---- */
+
+/* Takes as many rows as there is room for; returns how many. */
+unsigned addr_tickle_add(const struct addr_row *rows, unsigned n, int64_t now);
+/* Sends what is due. Returns milliseconds until there is more to do, or -1. */
+int addr_tickle_run(int64_t now);
+/* Forgets the rows of that local address. */
+void addr_tickle_drop(const struct addr_ip *local);
+unsigned addr_tickle_count(void);
+#endif
