@@ -168,8 +168,6 @@ static void open_socket(void)
 	if (chown(opts.socket, (uid_t)-1, group) < 0)
 		die(opts.socket, "cannot give it to its group");
 	umask(0077);
-	if (listen(listen_fd, HOLDERS) < 0)
-		die(opts.socket, strerror(errno));
 }
 
 /* From here on it can change addresses and send packets, and nothing else that root can. */
@@ -335,6 +333,8 @@ static void open_all(const struct addr_place *conf, unsigned n)
 	rc = place_open(conf, n, opts.wait_ms, opts.keep, now_ms());
 	if (rc < 0)
 		die("cannot remove what a former run left", strerror(-rc));
+	if (listen(listen_fd, HOLDERS) < 0)
+		die(opts.socket, strerror(errno));
 }
 
 int main(int argc, char **argv)
