@@ -1,0 +1,29 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# guest.sh ADDRESS PORT WORK CLOCK - in the lab's guest: mounts the server twice, and runs client.py
+# once for each phase that WORK/shared/phaseN asks for, until WORK/shared/end is there. Linux is one
+# client for each minor version, so the two mounts are two clients and share nothing.
+set -u
+here=${0%/*} flags=$3/shared
+mount_as() { # NAME VERSION
+	mkdir -p "/mnt/$1"
+	timeout 60 mount -t nfs4 -o "vers=$2,port=$port,actimeo=0,lookupcache=none" "$server:/" \
+		"/mnt/$1" || exit 1
+}
+server=$1 port=$2
+mount_as a 4.2
+mount_as b 4.1
+export PYTHONDONTWRITEBYTECODE=1
+phase=1
+while [ ! -e "$flags/end" ]; do
+	if [ -e "$flags/phase$phase" ]; then
+		python3 "$here/client.py" /mnt/a /mnt/b "$3/h/p$phase" "$flags/p$phase" "$4" $phase
+		echo $? >"$flags/status$phase.new"
+		mv "$flags/status$phase.new" "$flags/status$phase"
+		phase=$((phase + 1))
+	fi
+	sleep 0.1
+done
+umount -f /mnt/a /mnt/b
+dmesg | grep -E 'BUG:|WARNING:|Oops|general protection' && exit 1
+exit 0
