@@ -167,7 +167,8 @@ struct trash_restore {
 	struct kv_op rs_op;
 	struct admin *rs_a;
 	const char *rs_path, *rs_to; /* path NULL: rs_ino; to NULL: where it was */
-	uint64_t rs_ino, rs_into;
+	uint64_t rs_ino;
+	struct ns_trash_back rs_back;
 	bool rs_no_to;
 	struct admin_wait rs_wait;
 };
@@ -226,7 +227,7 @@ static int trash_restore_run(struct kv_op *op, struct kv_txn *t)
 		if (err)
 			return err;
 	}
-	return ns_trash_restore(ns, t, rs->rs_ino, dir, name, len, file_now(), &rs->rs_into);
+	return ns_trash_restore(ns, t, rs->rs_ino, dir, name, len, file_now(), &rs->rs_back);
 }
 
 static void trash_restore_done(struct kv_op *op, int err)

@@ -11,7 +11,9 @@
  * changes something writes how far the job is, in the same transaction. Expiry has no row: it
  * begins again by itself.
  *
- * A step chooses for at most LOOK_US, and then gives the thread back: it shares it with clients.
+ * A step chooses for at most LOOK_US, and then gives the thread back: it shares it with clients. It
+ * takes out what it chose until BATCH entries are out, and leaves the others to the next step: one
+ * entry can take the directories of its path along.
  *
  * A row that is damaged stops nothing: the step that meets it sets it aside, and says so in the log
  * and in an event.
@@ -64,6 +66,13 @@ struct damaged {
 	uint64_t da_ino; /* 0: not known */
 };
 
+struct chosen {
+	uint64_t ch_ino;
+	/* of a job: how far it is with this entry, and how many had failed by then */
+	struct ns_trash_at ch_at;
+	uint64_t ch_failed;
+};
+
 /* What a full data server still has to get free. */
 struct full {
 	uint32_t ds;
@@ -87,8 +96,10 @@ struct job_trash {
 	struct kv_op tr_op;
 	struct loop_msg tr_msg;
 	struct kv_txn *tr_txn;
-	uint64_t tr_now, tr_look_until_ns, tr_ino[BATCH];
-	unsigned tr_nino, tr_looked, tr_out, tr_ndamaged;
+	uint64_t tr_now, tr_look_until_ns;
+	struct chosen tr_chosen[BATCH];
+	/* taken: entries that went out, those of the paths as well; out: only what was chosen */
+	unsigned tr_nchosen, tr_looked, tr_taken, tr_out, tr_ndamaged;
 	struct damaged tr_damaged[DAMAGED_MOST];
 	struct trash_job tr_work; /* the job of the step, as it will be */
 	uint64_t tr_bytes;
@@ -370,10 +381,15 @@ bool job_trash_cancel(struct mds *m, uint64_t number)
 
 /* ---- what a step chooses ---- */
 
+static void choose(struct job_trash *w, uint64_t ino)
+{
+	w->tr_chosen[w->tr_nchosen++] = (struct chosen){ino, w->tr_work.at, w->tr_work.v.tv_failed};
+}
+
 /* True: the step has looked for long enough, or is full. */
 static bool chose_enough(struct job_trash *w)
 {
-	if (w->tr_nino == BATCH || w->tr_ndamaged == DAMAGED_MOST ||
+	if (w->tr_nchosen == BATCH || w->tr_ndamaged == DAMAGED_MOST ||
 	    (++w->tr_looked % LOOK_CLOCK == 0 && clock_mono_ns() > w->tr_look_until_ns)) {
 		w->tr_all = false;
 		return true;
@@ -390,7 +406,7 @@ static int choose_expired(void *arg, const struct ns_trash *e)
 	if (e->tr_damaged)
 		note_damaged(w, e->tr_key, e->tr_ino);
 	else
-		w->tr_ino[w->tr_nino++] = e->tr_ino;
+		choose(w, e->tr_ino);
 	return 0;
 }
 
@@ -440,7 +456,7 @@ static int choose_room(void *arg, const struct ns_trash *e)
 	w->tr_room_at[0] = e->tr_expires;
 	w->tr_room_at[1] = e->tr_ino;
 	if (gives_room(w, e))
-		w->tr_ino[w->tr_nino++] = e->tr_ino;
+		choose(w, e->tr_ino);
 	return 0;
 }
 
@@ -477,7 +493,7 @@ static int choose_job(void *arg, const struct ns_trash *e)
 		return 0;
 	}
 	if (below > 0)
-		w->tr_ino[w->tr_nino++] = e->tr_ino;
+		choose(w, e->tr_ino);
 	return below < 0 ? below : 0;
 }
 
@@ -516,6 +532,7 @@ static int drop_one(struct job_trash *w, struct kv_txn *t, uint64_t ino)
 	if (err == -ENOTEMPTY)
 		return w->tr_step == STEP_EXPIRE ? stay_with_child(t, ino, w->tr_now) : 0;
 	if (!err) {
+		w->tr_taken++;
 		w->tr_out++;
 		w->tr_bytes += bytes;
 	}
@@ -563,7 +580,8 @@ static const char *restore_why(int err)
 static int restore_one(struct job_trash *w, struct kv_txn *t, uint64_t ino, struct ns_time now)
 {
 	struct trash_job *j = &w->tr_work;
-	uint64_t newest = 0, into, bytes;
+	uint64_t newest = 0, bytes;
+	struct ns_trash_back back;
 	struct ns_trash e;
 	bool dir;
 	int err = ns_trash_get(t, ino, &e);
@@ -580,7 +598,8 @@ static int restore_one(struct job_trash *w, struct kv_txn *t, uint64_t ino, stru
 	}
 	dir = e.tr_type == NS_DIR;
 	bytes = e.tr_bytes;
-	err = ns_trash_restore(w->tr_m->m_ns, t, ino, 0, NULL, 0, now, &into);
+	err = ns_trash_restore(w->tr_m->m_ns, t, ino, 0, NULL, 0, now, &back);
+	w->tr_taken += back.tb_out; /* also of what is refused: it has read the path */
 	if (!err) {
 		w->tr_out++;
 		w->tr_bytes += bytes;
@@ -646,15 +665,30 @@ static int step_one(struct job_trash *w, struct kv_txn *t, uint64_t ino, struct 
 	return err < 0 ? err : say_damaged(w, t, ino, !job);
 }
 
+/* Leaves what is behind the first n to the next step, which looks there again. failed: after the
+ * choice. */
+static void step_stop(struct job_trash *w, unsigned n, uint64_t failed)
+{
+	const struct chosen *c = &w->tr_chosen[n - 1];
+
+	w->tr_all = false;
+	w->tr_work.at = c->ch_at;
+	w->tr_work.v.tv_failed -= failed - c->ch_failed;
+}
+
 static int step_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct job_trash *w = caa_container_of(op, struct job_trash, tr_op);
 	struct trash_job *j = &w->tr_work;
+	uint64_t failed = j->v.tv_failed;
 	struct ns_time now = file_now();
 	int err = set_aside(w, t);
+	unsigned n = 0;
 
-	for (unsigned i = 0; i < w->tr_nino && !err; i++)
-		err = step_one(w, t, w->tr_ino[i], now);
+	while (n < w->tr_nchosen && w->tr_taken < BATCH && !err)
+		err = step_one(w, t, w->tr_chosen[n++].ch_ino, now);
+	if (!err && n < w->tr_nchosen)
+		step_stop(w, n, failed);
 	if (err || w->tr_step != STEP_JOB)
 		return err;
 	j->v.tv_done += w->tr_out;
@@ -774,7 +808,7 @@ static void step_begin(struct job_trash *w, int step)
 {
 	w->tr_step = step;
 	w->tr_all = true;
-	w->tr_nino = w->tr_looked = w->tr_out = w->tr_ndamaged = 0;
+	w->tr_nchosen = w->tr_looked = w->tr_taken = w->tr_out = w->tr_ndamaged = 0;
 	w->tr_bytes = 0;
 }
 
@@ -784,7 +818,7 @@ static bool step_choose(struct job_trash *w, int *err)
 	/* The trash's sums may be wrong: the rows say what there is. */
 	step_begin(w, STEP_EXPIRE);
 	*err = ns_trash_by_expiry(w->tr_txn, 0, 0, choose_expired, w);
-	if (*err || w->tr_nino || w->tr_ndamaged)
+	if (*err || w->tr_nchosen || w->tr_ndamaged)
 		return !*err;
 	room_look(w);
 	if (needs_room(w)) {
@@ -850,7 +884,7 @@ static void trash_step(struct job_trash *w)
 			w->tr_rest_until = clock_mono_ms() + IDLE_MS;
 		return;
 	}
-	if (!w->tr_nino && !w->tr_ndamaged && !w->tr_all) {
+	if (!w->tr_nchosen && !w->tr_ndamaged && !w->tr_all) {
 		look_on(w);
 		return;
 	}

@@ -632,7 +632,7 @@ static int entry_attach(struct ns *ns, struct kv_txn *t, uint64_t ino, uint64_t 
 }
 
 int ns_trash_restore(struct ns *ns, struct kv_txn *t, uint64_t ino, uint64_t dir, const char *name,
-		     size_t len, struct ns_time now, uint64_t *into)
+		     size_t len, struct ns_time now, struct ns_trash_back *back)
 {
 	struct plan p = {.pl_base = dir};
 	struct ns_inode i;
@@ -651,13 +651,14 @@ int ns_trash_restore(struct ns *ns, struct kv_txn *t, uint64_t ino, uint64_t dir
 	/* A directory that comes out of the trash is empty. */
 	if (!err && !p.pl_n)
 		err = ns_dir_room(ns, t, p.pl_base, dir ? name : e.tr_name, dir ? len : e.tr_len);
+	back->tb_out = p.pl_n + 1;
 	while (!err && p.pl_n) {
 		uint64_t up = p.pl_up[--p.pl_n];
 
 		err = entry_attach(ns, t, up, p.pl_base, NULL, 0, now);
 		p.pl_base = up;
 	}
-	*into = p.pl_base;
+	back->tb_into = p.pl_base;
 	return err ? err : entry_attach(ns, t, ino, p.pl_base, dir ? name : NULL, len, now);
 }
 

@@ -83,14 +83,21 @@ int ns_trash_drop(struct kv_txn *t, uint64_t ino);
 int ns_trash_aside(struct kv_txn *t, struct kv_slice key, uint64_t ino);
 /* W: it expires then, and not when it would have. -ENOENT. */
 int ns_trash_later(struct kv_txn *t, uint64_t ino, uint64_t expires);
+/* What a restore did: the directory that has the name, and how many entries went out of the trash,
+ * those of directories of its path among them: at most NS_TRASH_UP. If it was refused: how many it
+ * read. */
+struct ns_trash_back {
+	uint64_t tb_into;
+	unsigned tb_out;
+};
 /* W: gives it a name again: name in dir, or, with dir 0, the name it had in the directory where it
  * was. That directory, and those above it, come out of the trash as well, or are the directories
  * that have their names now. -ENOENT: it is not in the trash. -ESTALE: a directory of its path is
  * gone for good. -EEXIST: the name exists. -ENOTDIR: the name of a directory of its path exists,
  * and is none. -ENOSPC, -EMLINK: as ns_create. -ELOOP: deeper than NS_TRASH_UP. -EIO: a row is
- * damaged. *into: the directory. */
+ * damaged. */
 int ns_trash_restore(struct ns *ns, struct kv_txn *t, uint64_t ino, uint64_t dir, const char *name,
-		     size_t len, struct ns_time now, uint64_t *into);
+		     size_t len, struct ns_time now, struct ns_trash_back *back);
 /* As ns_get; -ESTALE for what is in the trash. */
 int ns_get_live(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_inode *i);
 #endif

@@ -90,7 +90,7 @@ static int real(struct op *o, struct kv_txn *t)
 	uint64_t a = o->o_a->n_ino, b = o->o_b->n_ino;
 	struct ns_time now = {.t_sec = tick};
 	struct ns_cinfo ci, ci2;
-	uint64_t into;
+	struct ns_trash_back back;
 
 	o->o_freed = 0;
 	switch (o->o_kind) {
@@ -116,7 +116,7 @@ static int real(struct op *o, struct kv_txn *t)
 	case TRASH_DROP:
 		return ns_trash_drop(t, a);
 	case RESTORE:
-		return ns_trash_restore(ns, t, a, o->o_want ? b : 0, n1, strlen(n1), now, &into);
+		return ns_trash_restore(ns, t, a, o->o_want ? b : 0, n1, strlen(n1), now, &back);
 	default:
 		return ns_lookup(ns, t, a, n1, strlen(n1), &o->o_out.i_ino, &o->o_out.i_type);
 	}

@@ -238,9 +238,9 @@ static void expect_user(uint32_t uid, uint64_t files, uint64_t bytes, uint64_t t
 
 static void restore(uint64_t ino, uint64_t to, const char *name)
 {
-	uint64_t into;
+	struct ns_trash_back back;
 
-	ck_assert_int_eq(W(ns_trash_restore(ns, wt, ino, to, name, strlen(name), now(), &into)), 0);
+	ck_assert_int_eq(W(ns_trash_restore(ns, wt, ino, to, name, strlen(name), now(), &back)), 0);
 }
 
 START_TEST(the_trash_counts_for_its_owner)
