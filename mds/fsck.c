@@ -15,6 +15,7 @@
 #include "mds/layout/relocate.h"
 #include "mds/layout/pending_layout.h"
 #include "mds/jobs/tag.h"
+#include "mds/jobs/trash.h"
 #include "mds/layout/pin_row.h"
 #include "mds/namespace/keys.h"
 #include "mds/namespace/ns_sum.h"
@@ -217,6 +218,14 @@ static void check_tag(struct maps *m, struct kv_slice key, struct kv_slice val)
 		bad(m, "tags: record damaged");
 }
 
+static void check_trash_job(struct maps *m, struct kv_slice key, struct kv_slice val)
+{
+	struct kv_slice id = {(const uint8_t *)key.s_data + 1, key.s_len - 1};
+
+	if (job_trash_row_check(id, val))
+		bad(m, "jobs about the trash: record damaged");
+}
+
 static int check_kind(struct maps *m, uint8_t prefix,
 		      void (*fn)(struct maps *m, struct kv_slice key, struct kv_slice val))
 {
@@ -245,6 +254,8 @@ static int check_maps(struct kv_txn *t, struct report *r, struct ns_check_stats 
 		rc = check_kind(&m, NS_T_PIN, check_pin);
 	if (!rc)
 		rc = check_kind(&m, NS_T_TAG, check_tag);
+	if (!rc)
+		rc = check_kind(&m, NS_T_TRASH_JOB, check_trash_job);
 	return rc ? rc : check_kind(&m, NS_T_PENDING, check_twin);
 }
 

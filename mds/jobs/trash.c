@@ -184,6 +184,19 @@ static bool is_aside(struct kv_slice id)
 	return id.s_len > 1 && *(const uint8_t *)id.s_data == ROW_ASIDE;
 }
 
+int job_trash_row_check(struct kv_slice id, struct kv_slice val)
+{
+	uint8_t buf[sizeof(struct trash_job_rec) + NS_NAME_MAX];
+	struct trash_job j;
+
+	if (is_aside(id))
+		return 0;
+	if (!row_decode(id, val, &j))
+		return -EIO;
+	return row_encode(&j, buf) == val.s_len && !memcmp(buf, val.s_data, val.s_len) ? 0
+										       : -EINVAL;
+}
+
 static void note_damaged(struct job_trash *w, struct kv_slice key, uint64_t ino)
 {
 	struct damaged *d = &w->tr_damaged[w->tr_ndamaged];

@@ -50,4 +50,8 @@ struct job_trash_view {
 unsigned job_trash_look(struct mds *m, struct job_trash_view out[JOB_TRASH_MOST + 1]);
 /* Cancels one; false: there is none of that number. */
 bool job_trash_cancel(struct mds *m, uint64_t number);
+
+/* For the checker: the row of a job, or one that was set aside. 0 or -EIO; -EINVAL: it can be read,
+ * and is not what would be written. */
+int job_trash_row_check(struct kv_slice id, struct kv_slice val);
 #endif

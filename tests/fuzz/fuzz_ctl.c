@@ -6,15 +6,18 @@
  * The first byte chooses the end that is tried. Against the metadata server (a real one,
  * mds_fuzz.h) the fuzzer is a data server: it makes the handshake and seals messages of the
  * fuzzer's bytes, rightly or not; orders that the server then sends are answered with such bytes as
- * well. Against the data server's control.c, with a real store, it is a metadata server that asks.
- * Sealing is written here a second time, from ctl_chan.c's description.
+ * well. Or it is a machine that has a join token, on a channel of the token's key. Against the data
+ * server's control.c, with a real store, it is a metadata server that asks. Sealing is written here
+ * a second time, from ctl_chan.c's description.
  *
  * Held: what decodes is answered, sealed, once, and the answer decodes; what does not open or
- * decode ends the connection.
+ * decode ends the connection. A token gives keys to one claim, and the keys open; its channel is
+ * good for nothing else.
  */
 #include "base/clock.h"
 #include "ds/ds.h"
 #include "ds/peer.h"
+#include "proto/ds_key.h"
 #include "tests/fuzz/mds_fuzz.h"
 
 /* Of HELLO: the first input byte says whether the fuzzer's data server speaks the newest or the
@@ -34,6 +37,7 @@ struct peer {
 	int p_fd;
 	unsigned p_dir; /* of what we send */
 	uint32_t p_protocol;
+	bool p_token; /* it has a join token, and the channel has the token's key */
 	uint8_t p_tx[32], p_rx[32];
 	uint64_t p_tx_last, p_rx_last;
 	uint8_t p_buf[MAX_MSG * 2];
@@ -47,23 +51,39 @@ static struct peer *as_ds, *as_mds;
 static const uint8_t *answer; /* for the next call of the metadata server */
 static size_t answer_len;
 
+/* The input's join token. One claim is of a secret that we know; another one may have used it. */
+static struct ds_reg_token token;
+static uint8_t token_key[CAP_CLUSTER_KEY_LEN], token_user[CTL_CLAIM_LEN];
+static bool token_used;
+static const uint8_t token_secret[CTL_CLAIM_LEN] = "the secret of a claim";
+
 /* ---- sealing ---- */
+
+static uint32_t hello_protocol(const struct peer *p)
+{
+	return p->p_protocol | (p->p_token ? CTL_HELLO_OWN : 0);
+}
 
 static void derive(struct peer *p, const uint8_t *id, const uint8_t *ds_nonce,
 		   const uint8_t *mds_nonce)
 {
 	uint8_t msg[16 + 16 + 32 + 32 + 12] = "weft control v1", out[64];
-	const uint32_t said = htobe32(p->p_protocol), fs = htobe32(1);
+	const uint32_t asked = htobe32(hello_protocol(p)), said = htobe32(p->p_protocol),
+		       fs = htobe32(1);
 	unsigned bound = p->p_protocol >= CTL_PROTOCOL_FS ? 2 : p->p_protocol >= 5;
 
 	memcpy(msg + 16, id, 16);
 	memcpy(msg + 32, ds_nonce, 32);
 	memcpy(msg + 64, mds_nonce, 32);
-	memcpy(msg + 96, &said, 4); /* asked, and answered */
+	memcpy(msg + 96, &asked, 4);
 	memcpy(msg + 100, &said, 4);
 	memcpy(msg + 104, &fs, 4);
 	msg[14] = (uint8_t)('1' + bound);
-	crypto_generichash(out, sizeof(out), msg, bound == 2 ? 108 : bound ? 104 : 96, fz_key, 32);
+	crypto_generichash(out, sizeof(out), msg,
+			   bound == 2 ? 108
+			   : bound    ? 104
+				      : 96,
+			   p->p_token ? token_key : fz_key, 32);
 	memcpy(p->p_dir == TO_MDS ? p->p_tx : p->p_rx, out, 32);
 	memcpy(p->p_dir == TO_MDS ? p->p_rx : p->p_tx, out + 32, 32);
 	p->p_tx_last = p->p_rx_last = 0;
@@ -232,6 +252,8 @@ static void answer_call(struct peer *p, uint32_t xid, struct xdr_in *x)
 
 	xdr_take(x, 16 + 16);
 	counter = unseal(p, IS_CALL, 0, x, (xdrproc_t)xdr_ctl_request, &req);
+	if (p->p_token)
+		fz_bug("a machine that has a token is asked");
 	if (req.op != CTL_OP_ORDERS && req.op != CTL_OP_STAT) /* STAT of nothing: does it live? */
 		fz_bug("a question that was not expected");
 	put_reply(&out, xid);
@@ -294,8 +316,8 @@ static bool connect_mds(struct peer *p, const uint8_t *hello, size_t n)
 	if (hello) {
 		xdr_put_fixed(&x, hello, n & ~(size_t)3);
 	} else {
-		xdr_put_u32(&x, p->p_protocol);
-		xdr_put_fixed(&x, uuid, 16);
+		xdr_put_u32(&x, hello_protocol(p));
+		xdr_put_fixed(&x, p->p_token ? token.tt_id : uuid, 16);
 		xdr_put_fixed(&x, nonce, 32);
 	}
 	send_record(p, &x);
@@ -305,8 +327,8 @@ static bool connect_mds(struct peer *p, const uint8_t *hello, size_t n)
 		return false;
 	}
 	said = xdr_get_u32(&in);
-	if (hello) /* it may have named a key of its own */
-		said &= ~CTL_HELLO_OWN;
+	if (hello || p->p_token) /* it may have named a key of its own */
+		said &= ~(uint32_t)CTL_HELLO_OWN;
 	if (said % CTL_HELLO_FS >= CTL_PROTOCOL_FS) { /* the fuzzer's store is file system 1 */
 		/* An answer without a channel names none. */
 		if (said / CTL_HELLO_FS != 1 && (!hello || said / CTL_HELLO_FS))
@@ -317,7 +339,7 @@ static bool connect_mds(struct peer *p, const uint8_t *hello, size_t n)
 	    xdr_left(&in) != 32)
 		fz_bug("a HELLO without its answer");
 	if (!hello)
-		derive(p, uuid, nonce, in.p);
+		derive(p, p->p_token ? token.tt_id : uuid, nonce, in.p);
 	return !hello;
 }
 
@@ -353,6 +375,85 @@ static void join_tame(const uint8_t **data, size_t *n)
 	xdr_free((xdrproc_t)xdr_ctl_request, (char *)&req);
 }
 
+/* ---- join tokens ---- */
+
+/* False: a data server of an earlier input has the name. */
+static bool token_make(void)
+{
+	token = (struct ds_reg_token){.tt_named = true, .tt_name = "by-token"};
+	token_used = false;
+	if (ds_reg_token_make(mds.m_dsc, 86400, &token))
+		return false;
+	ds_key_derive_token(token.tt_secret, token.tt_id, token_key);
+	return true;
+}
+
+/* Every other claim becomes the one whose secret we know. */
+static void token_tame(const uint8_t **data, size_t *n)
+{
+	static uint8_t tame[128];
+	ctl_request req;
+	XDR xdrs;
+
+	if (!decodes(*data, *n, &req))
+		return;
+	if (req.op == CTL_OP_TOKEN2 && req.ctl_request_u.token2.claim[0] % 2 == 0) {
+		ds_key_claim(token_secret, (uint8_t *)req.ctl_request_u.token2.claim);
+		xdrmem_create(&xdrs, (char *)tame, sizeof(tame), XDR_ENCODE);
+		if (!xdr_ctl_request(&xdrs, &req))
+			fz_bug("what was decoded is not encoded");
+		*data = tame;
+		*n = xdr_getpos(&xdrs);
+	}
+	xdr_free((xdrproc_t)xdr_ctl_request, (char *)&req);
+}
+
+static void token_took(const uint8_t *claim, const ctl_token2_res *r)
+{
+	uint8_t ours[CTL_CLAIM_LEN];
+	struct ds_key k;
+
+	if (token_used && memcmp(token_user, claim, sizeof(token_user)) != 0)
+		fz_bug("a token gives keys twice");
+	token_used = true;
+	memcpy(token_user, claim, sizeof(token_user));
+	ds_key_claim(token_secret, ours);
+	if (memcmp(ours, claim, sizeof(ours)) == 0 &&
+	    (ds_key_open(&k, token_key, token_secret, (const uint8_t *)r->given.given_val,
+			 (const uint8_t *)r->keys.keys_val) ||
+	     memcmp(k.dk_uuid, r->ds_uuid, sizeof(k.dk_uuid)) != 0))
+		fz_bug("keys that do not open");
+}
+
+static void token_judge(const ctl_request *req, const ctl_response *res)
+{
+	const ctl_token2_args *a = &req->ctl_request_u.token2;
+	const ctl_token2_res *r = &res->result.ctl_result_u.token2;
+	bool take = a->step == CTL_TOKEN_TAKE;
+
+	if (req->op != CTL_OP_TOKEN2) {
+		if (res->status != (req->op == CTL_OP_TOKEN ? CTL_NOTSUPP : CTL_INVAL))
+			fz_bug("a token is good for another question");
+		return;
+	}
+	/* Not every claim is a public key, and a data server may have taken the name. */
+	if (res->status == CTL_INVAL || res->status == CTL_NAME_TAKEN)
+		return;
+	if (res->status == CTL_TOKEN_USED) {
+		if (a->step == CTL_TOKEN_WHOSE || !token_used ||
+		    memcmp(token_user, a->claim, sizeof(token_user)) == 0)
+			fz_bug("a token that was not used by another one is refused");
+		return;
+	}
+	if (res->status != CTL_OK || res->result.op != CTL_OP_TOKEN2 ||
+	    strcmp(r->name, token.tt_name) != 0 ||
+	    r->given.given_len != (take ? CTL_CLAIM_LEN : 0) ||
+	    r->keys.keys_len != (take ? CTL_SEALED_KEYS : 0))
+		fz_bug("another answer than TOKEN2's");
+	if (take)
+		token_took((const uint8_t *)a->claim, r);
+}
+
 /* Whether the connection goes on. */
 static bool say_sealed(struct peer *p, const uint8_t *data, size_t n)
 {
@@ -364,10 +465,11 @@ static bool say_sealed(struct peer *p, const uint8_t *data, size_t n)
 	uint64_t counter;
 	int64_t stat;
 
-	join_tame(&data, &n);
+	if (p->p_token)
+		token_tame(&data, &n);
+	else
+		join_tame(&data, &n);
 	good = decodes(data, n, &req);
-	if (good)
-		xdr_free((xdrproc_t)xdr_ctl_request, (char *)&req);
 	put_call(p, &x, CTL_PROC_SEALED);
 	seal(p, IS_CALL, 0, &x, data, n);
 	counter = p->p_tx_last;
@@ -378,11 +480,16 @@ static bool say_sealed(struct peer *p, const uint8_t *data, size_t n)
 			fz_bug("what does not decode was answered");
 		return false;
 	}
-	if (stat < 0 && p->p_spoiled)
+	if (stat < 0 && p->p_spoiled) {
+		xdr_free((xdrproc_t)xdr_ctl_request, (char *)&req);
 		return false;
+	}
 	if (stat != RPC_A_SUCCESS)
 		fz_bug("a good message was not answered");
 	unseal(p, IS_REPLY, counter, &in, (xdrproc_t)xdr_ctl_response, &res);
+	if (p->p_token)
+		token_judge(&req, &res);
+	xdr_free((xdrproc_t)xdr_ctl_request, (char *)&req);
 	xdr_free((xdrproc_t)xdr_ctl_response, (char *)&res);
 	return true;
 }
@@ -762,7 +869,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size < 4 || size > 8192)
 		return 0;
-	as_ds->p_protocol = data[0] & 4 ? NEW_PROTOCOL : OLD_PROTOCOL;
+	as_ds->p_token = (data[0] & 11) == 8;
+	as_ds->p_protocol = data[0] & 4 || as_ds->p_token ? NEW_PROTOCOL : OLD_PROTOCOL;
+	if (as_ds->p_token && !token_make())
+		return 0;
 	if (data[0] & 1)
 		against_ds(data + 1, size - 1);
 	else

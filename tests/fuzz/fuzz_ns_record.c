@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_ns_record.c - stored records are decoded without trust: any bytes give a structure that
- * keeps its promises, or -EIO. The first byte picks the record:
- * 0xfc and 0xfd those of the trash, others by their remainder. */
+ * keeps its promises, or -EIO. The first byte picks the record: from 0xf9 on those of jobs
+ * about the trash, of tags, of pins and of the trash, others by their remainder. */
+#include "mds/jobs/tag.h"
+#include "mds/jobs/trash.h"
+#include "mds/layout/lo_int.h"
+#include "mds/layout/pin_row.h"
 #include "mds/namespace/keys.h"
+#include <errno.h>
 #include <stdlib.h>
 
 /* An ACL that decodes is evaluated, inherited and changed without harm, and makes the same
@@ -126,6 +131,58 @@ static void trash_place(struct kv_slice val)
 		abort();
 }
 
+/* A row of a pin, or of a file that it has given a copy. */
+static void pin(struct kv_slice id, struct kv_slice val)
+{
+	struct lo_pin p;
+	uint64_t ino;
+	size_t len;
+
+	if (lo_pin_decode(id, val, &p, &ino))
+		return;
+	len = strnlen(p.pi_group, sizeof(p.pi_group));
+	if (!p.pi_number || (id.s_len == 8) != !ino || (ino && val.s_len != 1))
+		abort();
+	if (!ino && (!p.pi_ino || p.pi_state >= LO_PIN_STATES || !len ||
+		     len == sizeof(p.pi_group) || !lo_group_ok(p.pi_group, len)))
+		abort();
+}
+
+static void tag(struct kv_slice id, struct kv_slice val)
+{
+	struct job_tag_row r;
+
+	if (job_tag_decode(id, val, &r))
+		return;
+	/* The two texts are the key again. */
+	if (!job_tag_name_ok(r.jr_name) || !*r.jr_client ||
+	    strlen(r.jr_name) + 1 + strlen(r.jr_client) != id.s_len ||
+	    memcmp(r.jr_name, id.s_data, strlen(r.jr_name) + 1) ||
+	    memcmp(r.jr_client, (const char *)id.s_data + strlen(r.jr_name) + 1,
+		   strlen(r.jr_client)))
+		abort();
+}
+
+static void trash_job(struct kv_slice id, struct kv_slice val)
+{
+	if (job_trash_row_check(id, val) == -EINVAL)
+		abort();
+}
+
+/* Rows with a key of any length: a byte of it, the key, the value. */
+static bool with_key(uint8_t what, const uint8_t *data, size_t size)
+{
+	static void (*const of[])(struct kv_slice id, struct kv_slice val) = {trash_job, tag, pin};
+	size_t len;
+
+	if (what < 0xf9 || what > 0xfb)
+		return false;
+	len = size && data[0] < size ? data[0] : 0;
+	if (len)
+		of[what - 0xf9](ns_slice(data + 1, len), ns_slice(data + 1 + len, size - 1 - len));
+	return true;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size < 1)
@@ -138,6 +195,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		trash_place(ns_slice(data + 1, size - 1));
 		return 0;
 	}
+	if (with_key(data[0], data + 1, size - 1))
+		return 0;
 	switch (data[0] % 4) {
 	case 0:
 		inode(ns_slice(data + 1, size - 1));

@@ -115,6 +115,13 @@ def test_a_damaged_entry_does_not_keep_others_from_expiring(w):
     check((names(w), len(damaged(w))), (["e"], 3))
 
 
+def found(w):
+    """What weft-fsck says of the store of a server that is stopped."""
+    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")],
+                          capture_output=True, text=True, timeout=60, check=False)
+    return [str(v) for v in json.loads(done.stdout)["violations"]]
+
+
 def test_rows_of_jobs_stop_no_start(w):
     c, d = kept(w)
     removed(c, d, "a")
@@ -123,6 +130,7 @@ def test_rows_of_jobs_stop_no_start(w):
             r.put(*job_row(1000 + n))
             r.put(*job_row(2000 + n, version=7))
         r.put(JOB + b"short", b"")
+    check([sum("jobs about the trash" in v for v in found(w)), len(found(w))], [21, 21])
     w.dev("start", w.dir, "mds")
     eventually(lambda: not names(w), 60, "the first job")
     jobs = lambda: api(w, "GET", "/v1/jobs?kind=trash-empty")["jobs"]  # noqa: E731
