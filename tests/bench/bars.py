@@ -99,6 +99,8 @@ def sizes(fixed):
     many = f"{n} " if n else "many "
     yield Bar(f"seconds to start with {many}files", fixed.get("start_s"), 2)
     yield Bar(f"stat with {many}files: of that with 10000", fixed.get("many_stat_ratio"), 1.5)
+    yield Bar(f"ms for weft health with {many}files, median", fixed.get("health_ms"), 50)
+    yield Bar("the same, the longest of 20", fixed.get("health_most_ms"), None)
 
 
 def bars(results, fixed):

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What weft takes and how it does as things get many: memory of open files and idle clients, cost
-in large directories, time to start with many files."""
+in large directories, time to start with many files, and what an administrator's questions take
+then."""
+import http.client
 import os
+import socket
 import statistics
 import subprocess
 import time
@@ -10,6 +13,8 @@ import peers
 
 OPENS, CLIENTS, SMALL, FEW = 10000, 400, 1000, 10000
 PHASES = ("create", "stat", "rename", "unlink")
+ASKED = 20  # times each
+ANSWER_S = 1.1  # for so long an answer may be the one before (mds/admin/admin_health.c)
 
 
 def held(weft, what, n):
@@ -50,6 +55,44 @@ def directories(weft, entries):
     return {p: statistics.median(v) for p, v in ratios.items()}
 
 
+def fetched(weft, path):
+    conn = http.client.HTTPConnection("mds")
+    conn.sock = socket.socket(socket.AF_UNIX)
+    conn.sock.connect(weft.daemons["mds"]["admin"].removeprefix("unix:"))
+    conn.request("GET", path)
+    with conn.getresponse() as reply:
+        if reply.status != 200 or not reply.read():
+            raise peers.Trouble(f"GET {path}: {reply.status}")
+
+
+def command(weft, *args):
+    """weft health may find what is wrong with a machine, such as a disk that is nearly full."""
+    done = subprocess.run([os.path.join(peers.BUILD, "weft"), "--admin",
+                           weft.daemons["mds"]["admin"], *args], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.PIPE, text=True, timeout=peers.LIMIT, check=False)
+    if done.returncode > 2 or done.stderr:
+        raise peers.Trouble(f"weft {' '.join(args)}: {done.stderr.strip()[-300:]}")
+
+
+def answers(weft):
+    """Milliseconds that each question takes, from its beginning to its end: median and most. No
+    answer is one that the server kept."""
+    asked = {"health": lambda: command(weft, "health"),
+             "du": lambda: command(weft, "du", "-s", "/"),
+             "v1_health": lambda: fetched(weft, "/v1/health"),
+             "metrics": lambda: fetched(weft, "/metrics")}
+    out = {}
+    for name, ask in asked.items():
+        took = []
+        for _ in range(ASKED):
+            time.sleep(ANSWER_S)
+            began = time.monotonic()
+            ask()
+            took.append((time.monotonic() - began) * 1000)
+        out[f"{name}_ms"], out[f"{name}_most_ms"] = statistics.median(took), max(took)
+    return out
+
+
 def start(weft, files):
     """Seconds that the metadata server takes to serve again with this many files, from the call
     that starts it. Also the cost of a stat with this many files over that with few."""
@@ -74,4 +117,5 @@ def measure(weft, entries, files):
     if files:
         out["files"] = files
         out["start_s"], out["many_stat_ratio"] = start(weft, files)
+        out.update(answers(weft))
     return out
