@@ -33,8 +33,8 @@ static inline unsigned job_tag_seen(struct st_client *c)
 void job_tag_count(struct mds_thread *th, unsigned slot, uint64_t ops, uint64_t read,
 		   uint64_t written);
 
-/* Any thread from here on. What was given is valid during the call of fn. Requests that count do not
- * wait for fn; a change of tags does. fn makes none. */
+/* Any thread from here on. What was given is valid during the call of fn. Requests that count do
+ * not wait for fn; a change of tags does. fn makes none. */
 struct job_tag_view {
 	const char *jv_name;
 	unsigned jv_slot;

@@ -45,8 +45,9 @@ bool op_full_again(struct compound *c, enum st_count what, enum op_limit which,
 void op_limits_init(struct mds *m);
 /* Returns the export in a handle that op_fh_make made. */
 uint16_t op_fh_export(const uint8_t *fh, uint32_t len);
-/* reload.c: recalls layouts and delegations that were granted under exports which have changed. Any
- * thread; loop does the work. Returns the number of the pass that follows (jobs/revoke_exports.h). */
+/* reload.c: recalls layouts and delegations that were granted under exports which have changed.
+ * Any thread; loop does the work. Returns the number of the pass that follows
+ * (jobs/revoke_exports.h). */
 uint64_t op_exports_changed(struct mds *m, struct loop *loop, const struct exp_table *old,
 			    const struct exp_table *now);
 /* credentials.c: finds out which exports the client sees and which groups the user has. False:
