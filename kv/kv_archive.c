@@ -21,7 +21,8 @@
  *
  * The archive is no part of durability. If it cannot be written, it goes, and the store stays. The
  * first checkpoint that finds room for it begins another one. The file "archive-gap" of the store
- * says since when there is a gap, and why.
+ * says since when there is a gap, and why. While there is none the file has one line of dashes, so
+ * that a full disk has room for the reason.
  */
 #include "base/log.h"
 #include "kv/kv_int.h"
@@ -365,27 +366,59 @@ static void archive_remove(const char *folder)
 	rmdir(folder);
 }
 
-/* Notes why the archive lacks what was before. A full disk may have no room for that: then
- * kv_archive_again does it. */
-static bool gap_write(const char *store, const char *why)
+/* The text of the file, and what follows it in the same room. */
+#define GAP_TEXT (KV_ARCHIVE_WHY + 32)
+
+static int gap_open(const char *store)
 {
-	char path[PATH_MAX], text[KV_ARCHIVE_WHY + 32];
-	int n = snprintf(text, sizeof(text), "%ld %s\n", (long)time(NULL), why), fd;
-	bool ok;
+	char path[PATH_MAX];
 
 	if (snprintf(path, sizeof(path), "%s/archive-gap", store) >= (int)sizeof(path))
-		return true;
-	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+		return -1;
+	return open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+}
+
+/* Notes why the archive lacks what was before, in the room that the file has. If it has none and
+ * the disk is full, kv_archive_again does it; what the file said before is not the reason. */
+static bool gap_write(const char *store, const char *why)
+{
+	char text[GAP_TEXT];
+	int n = snprintf(text, sizeof(text), "%ld %s\n", (long)time(NULL), why),
+	    fd = gap_open(store);
+	bool ok;
+
 	if (fd < 0)
 		return false;
-	ok = write(fd, text, (size_t)n) == n;
+	memset(text + n, '-', sizeof(text) - (size_t)n);
+	text[sizeof(text) - 1] = '\n';
+	ok = pwrite(fd, text, sizeof(text), 0) == sizeof(text) && !fdatasync(fd);
+	if (!ok && ftruncate(fd, 0))
+		log_warn("kv: %s: archive-gap: %s", store, strerror(errno));
 	close(fd);
 	return ok;
 }
 
+/* Makes room for a reason, while the disk has some. */
+static void gap_reserve(const char *store)
+{
+	int fd = gap_open(store);
+	char text[GAP_TEXT];
+	struct stat st;
+
+	if (fd < 0)
+		return;
+	memset(text, '-', sizeof(text));
+	text[sizeof(text) - 1] = '\n';
+	if (!fstat(fd, &st) && !st.st_size &&
+	    (pwrite(fd, text, sizeof(text), 0) != sizeof(text) || fdatasync(fd)) &&
+	    ftruncate(fd, 0))
+		log_warn("kv: %s: archive-gap: %s", store, strerror(errno));
+	close(fd);
+}
+
 bool kv_archive_gap(const char *store, int64_t *at, char why[KV_ARCHIVE_WHY])
 {
-	char path[PATH_MAX], text[KV_ARCHIVE_WHY + 32] = "", *end;
+	char path[PATH_MAX], text[GAP_TEXT + 1] = "", *end, *line;
 	ssize_t n;
 	int fd;
 
@@ -397,9 +430,10 @@ bool kv_archive_gap(const char *store, int64_t *at, char why[KV_ARCHIVE_WHY])
 	n = read(fd, text, sizeof(text) - 1);
 	close(fd);
 	*at = strtol(text, &end, 10);
-	if (n <= 0 || *end != ' ' || text[n - 1] != '\n')
+	line = strchr(text, '\n');
+	if (n <= 0 || *end != ' ' || !line)
 		return false;
-	text[n - 1] = 0;
+	*line = 0;
 	snprintf(why, KV_ARCHIVE_WHY, "%s", end + 1);
 	return true;
 }
@@ -651,6 +685,7 @@ void kv_archive_open(struct kv *kv, const struct kv_opts *o)
 		ao->ao_last = UINT64_MAX;
 	if (rc && rc != -ENOENT)
 		snprintf(ao->ao_gap, sizeof(ao->ao_gap), "%s", strerror(-rc));
+	gap_reserve(kv->k_path);
 	kv->k_archive = ao;
 }
 

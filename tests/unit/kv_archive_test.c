@@ -18,15 +18,18 @@ static const struct kv_opts keep = {.ko_create = true, .ko_archive = ARCHIVE};
 /* A disk that takes nothing more into the archive. */
 static _Atomic int fail_archive;
 
-static bool in_archive(int fd)
+/* A file outside of the archive may be written where it has bytes already. */
+static bool refused(int fd, off_t end)
 {
 	char link[64], path[600];
+	struct stat st;
 	ssize_t n;
 
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
 	n = readlink(link, path, sizeof(path) - 1);
 	path[n > 0 ? n : 0] = 0;
-	return strstr(path, "/archive/") != NULL;
+	return strstr(path, "/archive/") ||
+	       (strstr(path, "/archive-gap") && !fstat(fd, &st) && end > st.st_size);
 }
 
 ssize_t pwrite(int fd, const void *buf, size_t n, off_t at)
@@ -35,11 +38,24 @@ ssize_t pwrite(int fd, const void *buf, size_t n, off_t at)
 
 	if (!real)
 		real = (ssize_t(*)(int, const void *, size_t, off_t))dlsym(RTLD_NEXT, "pwrite");
-	if (fail_archive && in_archive(fd)) {
+	if (fail_archive && refused(fd, at + (off_t)n)) {
 		errno = fail_archive;
 		return -1;
 	}
 	return real(fd, buf, n, at);
+}
+
+ssize_t write(int fd, const void *buf, size_t n)
+{
+	static ssize_t (*real)(int, const void *, size_t);
+
+	if (!real)
+		real = (ssize_t(*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
+	if (fail_archive && refused(fd, lseek(fd, 0, SEEK_CUR) + (off_t)n)) {
+		errno = fail_archive;
+		return -1;
+	}
+	return real(fd, buf, n);
 }
 
 /* Commit number i: one key; every fourth deletes the key of the commit before. */
@@ -361,6 +377,12 @@ START_TEST(archive_that_was_off_at_a_crash_goes_on_with_a_new_identity)
 	}
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 9);
+	/* The disk is full at the next start, too. */
+	fail_archive = ENOSPC;
+	gap_is("No space left on device");
+	kv_close(open_kv(&keep));
+	ck_assert_int_lt(kv_archive_look(dir, &a), 0);
+	fail_archive = 0;
 	kv = open_kv(&keep);
 	ck_assert_int_eq(kv_archive_look(dir, &a), 0);
 	ck_assert_uint_eq(a.ka_last, newest(kv));
