@@ -149,32 +149,39 @@ static double bars_gauge(void *arg)
 	return n;
 }
 
-static void mds_joined(struct metric_out *o, void *arg)
+/* A series for each MDS. */
+static void mds_each(struct metric_out *o, struct ds *d,
+		     double (*value)(const struct ds *d, const struct ds_control_state *cs))
 {
-	struct ds *d = arg;
-
 	for (unsigned i = 0; i < atomic_load(&d->d_nmds); i++) {
 		struct ds_control_state cs;
 		char labels[128];
 
 		ds_control_state(d, i, &cs);
 		snprintf(labels, sizeof(labels), "mds=\"%s\"", cs.cs_mds);
-		metric_put(o, labels, cs.cs_joined);
+		metric_put(o, labels, value(d, &cs));
 	}
+}
+
+static double joined_of(const struct ds *d, const struct ds_control_state *cs)
+{
+	(void)d;
+	return cs->cs_joined;
+}
+
+static double lease_of(const struct ds *d, const struct ds_control_state *cs)
+{
+	return cs->cs_fs ? lease_left(d, cs->cs_fs) : 0;
+}
+
+static void mds_joined(struct metric_out *o, void *arg)
+{
+	mds_each(o, arg, joined_of);
 }
 
 static void mds_lease(struct metric_out *o, void *arg)
 {
-	struct ds *d = arg;
-
-	for (unsigned i = 0; i < atomic_load(&d->d_nmds); i++) {
-		struct ds_control_state cs;
-		char labels[128];
-
-		ds_control_state(d, i, &cs);
-		snprintf(labels, sizeof(labels), "mds=\"%s\"", cs.cs_mds);
-		metric_put(o, labels, cs.cs_fs ? lease_left(d, cs.cs_fs) : 0);
-	}
+	mds_each(o, arg, lease_of);
 }
 
 void ds_status_metrics(struct ds *d)

@@ -198,7 +198,13 @@ def test_one_that_is_gone_takes_its_lease_with_it(w):
         time.sleep(0.1)
     health = ask(w.admin["ds"], "GET", "/v1/health")
     check((health["joined"], [m["joined"] for m in health["mds"]]), (False, [False, True]))
-    check("weft_ds_mds_joined" in str(get_metrics(w.admin["ds"])), True)
+    got = get_metrics(w.admin["ds"])
+    each = {family: [got[family, (("mds", f"127.0.0.1:{w.port[n]}"),)] for n in ("a", "b")]
+            for family in ("weft_ds_mds_joined", "weft_ds_mds_lease_seconds")}
+    check(each["weft_ds_mds_joined"], [0, 1])
+    gone, left = each["weft_ds_mds_lease_seconds"]
+    check((gone, 0 < left <= LEASE_MS / 1000), (0, True), each)
+    check((got["weft_ds_joined", ()], got["weft_ds_lease_seconds", ()]), (0, 0))
     w.mds("a")
     w.wait_joined("a", "b")
     eventually(lambda: a[4].read(a[5], 0, 1).status == 0, 30, "a's files are served again")
