@@ -460,6 +460,66 @@ START_TEST(the_checker_finds_wrong_sums)
 }
 END_TEST
 
+static bool all_insane;
+
+static int on_insane(void *arg, uint32_t uid, const struct ns_sum *s, const struct ns_sum *trash)
+{
+	(void)arg, (void)uid, (void)trash;
+	all_insane &= !ns_sum_sane(s);
+	return 0;
+}
+
+static bool users_unknown(void)
+{
+	struct ns_du *du;
+
+	all_insane = true;
+	ck_assert_int_eq(ns_du_begin(&du, ns, snapshot()), 0);
+	ck_assert_int_eq(ns_du_users(du, on_insane, NULL), 0);
+	ns_du_end(du);
+	snapshot_end();
+	return all_insane;
+}
+
+static bool sum_known(uint64_t ino)
+{
+	struct ns_sum s = sum_at(ino);
+
+	return ns_sum_sane(&s);
+}
+
+/* Which directories are above one whose record is damaged is not known. */
+START_TEST(a_damaged_row_makes_unknown_what_it_counts)
+{
+	uint64_t d = mk(NS_ROOT_INO, "d", NS_DIR, 0777, &root), e = mk(d, "e", NS_DIR, 0777, &root),
+		 other = mk(NS_ROOT_INO, "other", NS_DIR, 0777, &root),
+		 f = mk(other, "f", NS_REG, 0644, &ann);
+	uint64_t before = ns_sum_damage();
+	uint8_t k[NS_KEY_INODE];
+
+	damaged = true;
+	size(mk(e, "g", NS_REG, 0644, &bob), 10);
+	/* A row of what is no directory counts nothing. */
+	ck_assert_int_eq(raw_put(ns_key_ino(k, NS_K_UNPUSHED, f), "", 1), 0);
+	expect_sum(NS_ROOT_INO, 2, 3, 10);
+	ck_assert_uint_gt(ns_sum_damage(), before);
+	ck_assert_int_eq(raw_put(ns_key_ino(k, NS_K_UNPUSHED, e), "", 1), 0);
+	ck_assert(!sum_known(NS_ROOT_INO) && !sum_known(d));
+	expect_sum(e, 1, 0, 10);
+	expect_sum(other, 1, 0, 0);
+	expect_user(200, 1, 10, 0, 0);
+	/* Nor does it stop a rename, or a removal. */
+	ck_assert_int_eq(W(ns_rename(ns, wt, d, "e", 1, other, "e", 1, &root, now(), &keep, &gone,
+				     &ci, &ci2)),
+			 0);
+	ck_assert(!sum_known(other));
+	expect_sum(e, 1, 0, 10);
+	ck_assert_int_eq(raw_put(ns_key_ino(k, NS_K_INODE, e), "", 1), 0);
+	ck_assert(!sum_known(d) && !sum_known(NS_ROOT_INO));
+	ck_assert(users_unknown());
+}
+END_TEST
+
 /* A store with more directories than one mutation writes. Returns one of them. */
 static uint64_t wide_store(void)
 {
@@ -542,6 +602,7 @@ static Suite *suite(void)
 	tcase_add_test(c, the_checker_finds_wrong_sums);
 	tcase_add_test(c, a_repair_that_is_killed_is_made_up_for);
 	tcase_add_test(c, a_repair_begins_no_boot);
+	tcase_add_test(c, a_damaged_row_makes_unknown_what_it_counts);
 	suite_add_tcase(s, c);
 	return s;
 }
