@@ -543,8 +543,8 @@ struct lo_order_view {
 	uint8_t ov_stripe, ov_mirror;
 };
 /* Lists orders that are known and not done, of a server (0: all): most at most, the oldest first.
- * It looks at LO_ORDERS_LOOKED orders at most. *out is malloc'd. Returns how many, or -ENOMEM. Any
- * thread. */
+ * It lists LO_ORDERS_LOOKED orders at most, in steps between which others go on. *out is malloc'd.
+ * Returns how many, or -ENOMEM. Any thread. */
 #define LO_ORDERS_LOOKED 100000
 long lo_orders_list(struct lo *lo, uint32_t ds, size_t most, struct lo_order_view **out);
 /* Call it when the server was forgotten: drops its orders. Any thread. */

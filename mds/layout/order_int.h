@@ -170,6 +170,17 @@ struct lo_orders {
 	struct kv_op os_del;
 };
 
+/* order_view.c: a walk over the orders of all inodes, in steps: the loop that changes the table
+ * needs os_lock for each order. Every order that is there all the time is met once; the table may grow
+ * between two steps. */
+#define ORDER_STEP 1024u /* slots and orders that a step looks at, and the rest of a slot's */
+struct order_walk {
+	uint32_t wk_size, wk_at; /* slots when it began, and the next of them */
+	void (*wk_fn)(void *arg, const struct order *o);
+	void *wk_arg;
+};
+/* The caller holds os_lock. False: that was the last step. */
+bool lo_order_walk(struct lo_orders *os, struct order_walk *w);
 /* order_row.c */
 void lo_order_key(struct order_key *key, uint32_t ds, uint64_t number);
 /* Returns the data server, and *number; 0: not an order's key. */

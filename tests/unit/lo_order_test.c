@@ -585,10 +585,112 @@ static void patient_setup(void)
 	setup();
 }
 
+/* The list of orders */
+
+enum { LISTED = 300, SLOTS = 8192 };
+
+struct met {
+	unsigned m_times[LISTED + 1]; /* by number */
+	unsigned m_step;
+};
+
+static void on_met(void *arg, const struct order *o)
+{
+	struct met *m = arg;
+
+	m->m_step++;
+	if (o->or_number <= LISTED)
+		m->m_times[o->or_number]++;
+}
+
+static void list_file(struct lo_orders *os, uint64_t ino, struct order_file *of, struct order *o,
+		      uint64_t number)
+{
+	*of = (struct order_file){.of_ino = ino, .of_orders = o};
+	if (o)
+		*o = (struct order){.or_number = number, .or_ds = 1 + number % 2, .or_file = of};
+	ck_assert_int_eq(hash_add(&os->os_files, &of->of_link, hash_u64(ino)), 0);
+}
+
+/* A table with many empty slots, and LISTED orders in it. */
+static struct lo_orders *sparse_orders(struct order_file *of, struct order *o)
+{
+	struct lo_orders *os = calloc(1, sizeof(*os));
+
+	ck_assert_ptr_nonnull(os);
+	pthread_mutex_init(&os->os_lock, NULL);
+	for (unsigned i = 0; i < SLOTS; i++)
+		list_file(os, 1000 + i, &of[i], NULL, 0);
+	for (unsigned i = 0; i < SLOTS; i++)
+		hash_del(&os->os_files, &of[i].of_link);
+	for (unsigned i = 0; i < LISTED; i++)
+		list_file(os, 1000 + i, &of[i], &o[i], 1 + i);
+	atomic_store(&os->os_count, LISTED);
+	return os;
+}
+
+START_TEST(a_list_is_made_in_steps_while_the_table_grows)
+{
+	struct order_file *of = calloc(4 * SLOTS, sizeof(*of));
+	struct order *o = calloc(4 * SLOTS, sizeof(*o));
+	struct lo_orders *os = sparse_orders(of, o);
+	struct met m = {.m_step = 0};
+	struct order_walk w = {.wk_fn = on_met, .wk_arg = &m};
+	uint32_t size = os->os_files.h_size;
+	unsigned steps = 1;
+
+	ck_assert_uint_ge(size, SLOTS);
+	while (lo_order_walk(os, &w)) {
+		ck_assert_uint_le(m.m_step, ORDER_STEP);
+		m.m_step = 0;
+		/* In the middle the table doubles, twice. */
+		for (unsigned i = SLOTS; steps == 3 && i < 4 * SLOTS; i++)
+			list_file(os, 100000 + i, &of[i], &o[i], 100000 + i);
+		steps++;
+	}
+	ck_assert_uint_ge(steps, SLOTS / ORDER_STEP);
+	ck_assert_uint_ge(os->os_files.h_size, 4 * size);
+	for (unsigned i = 1; i <= LISTED; i++)
+		ck_assert_msg(m.m_times[i] == 1, "order %u: %u times", i, m.m_times[i]);
+	free(os->os_files.h_slot);
+	free(os);
+	free(of);
+	free(o);
+}
+END_TEST
+
+START_TEST(a_list_has_the_orders_of_a_server_the_oldest_first)
+{
+	struct order_file *of = calloc(SLOTS, sizeof(*of));
+	struct order *o = calloc(SLOTS, sizeof(*o));
+	struct lo_orders *os = sparse_orders(of, o);
+	struct lo with = {.l_orders = os};
+	struct lo_order_view *v;
+
+	for (unsigned i = 0; i < LISTED; i++)
+		o[i].or_since_ms = i == 7 ? 0 : clock_mono_ms();
+	ck_assert_int_eq(lo_orders_list(&with, 0, SLOTS, &v), LISTED);
+	ck_assert_uint_eq(v[0].ov_number, 8);
+	free(v);
+	ck_assert_int_eq(lo_orders_list(&with, 2, SLOTS, &v), LISTED / 2);
+	for (unsigned i = 0; i < LISTED / 2; i++)
+		ck_assert_uint_eq(v[i].ov_ds, 2);
+	free(v);
+	ck_assert_int_eq(lo_orders_list(&with, 0, 5, &v), 5);
+	ck_assert_uint_eq(v[0].ov_number, 8);
+	free(v);
+	free(os->os_files.h_slot);
+	free(os);
+	free(of);
+	free(o);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("lo_order");
-	TCase *live = tcase_create("live"), *patient = tcase_create("patient");
+	TCase *live = tcase_create("live"), *patient = tcase_create("patient"),
+	      *list = tcase_create("list");
 
 	tcase_add_checked_fixture(live, setup, teardown);
 	tcase_set_timeout(live, 60);
@@ -619,5 +721,8 @@ int main(void)
 	tcase_set_timeout(patient, 60);
 	tcase_add_test(patient, many_orders_go_in_batches);
 	suite_add_tcase(s, patient);
+	tcase_add_test(list, a_list_is_made_in_steps_while_the_table_grows);
+	tcase_add_test(list, a_list_has_the_orders_of_a_server_the_oldest_first);
+	suite_add_tcase(s, list);
 	return unit_run(s);
 }
