@@ -132,9 +132,9 @@ def rest(lines):
     one = {"version": 1}
     return {
         "trash-job": {"number": 77, **one, "job": "restore", "begun_at": 1795897491, "top": top,
-                      "dir": ino, "before_at": 1 << 62, "at_dir": top, "at_hash": "00ff00ff00ff00fe",
-                      "at_removed_ns": 5, "at_ino": ino, "done": 6, "bytes": 7, "failed": 8,
-                      "name": "to"},
+                      "dir": ino, "before_at": 1 << 62, "at_dir": top,
+                      "at_hash": "00ff00ff00ff00fe", "at_removed_ns": 5, "at_ino": ino,
+                      "done": 6, "bytes": 7, "failed": 8, "name": "to"},
         "moved": {"ino": ino, **one, "moved_at": 1795897491},
         "restripe": {"ino": ino, **one, "number": 3, "incarnation": f["incarnation"] + 1,
                      "layout": f["layout"]},
