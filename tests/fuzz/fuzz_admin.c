@@ -171,9 +171,10 @@ static void admin_counts(void *arg, struct admin_counts *out)
 	*out = (struct admin_counts){.ac_clients = 1};
 }
 
-static int reload(void *arg, char *err, size_t len)
+static int reload(void *arg, uint64_t *pass, char *err, size_t len)
 {
 	(void)arg;
+	*pass = 1;
 	return export_set_reload(mds.m_exports, err, len);
 }
 
