@@ -17,6 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 from harness import *  # noqa: E402,F403
 from daemons import Http, ask, connect, environment, get_metrics, program  # noqa: E402
 from nfs41 import Client, err  # noqa: E402
+from pageblocks import changed, only  # noqa: E402
 from steps import one_server  # noqa: E402
 
 ACCES, BADHANDLE = 13, 10001
@@ -134,16 +135,45 @@ class Two:
 
 
 @contextlib.contextmanager
-def around(_):
+def around(name):
     w = Two()
     try:
         w.mds("a")
+        if "page" in name:
+            yield (w,)
+            return
         w.mds("b", 2)
         w.ds("a", "b")
         w.wait_joined("a", "b")
         yield (w,)
     finally:
         w.down()
+
+
+def test_the_blocks_of_the_page_set_one_up(w):
+    of_mds, of_ds = only("instances.md", "mds {\n\tstore", "ds {\n\tmds")
+    key = f"{w.top}/key"
+    texts = {"b": changed(of_mds, ("/var/lib/weft/mds", f"{w.top}/b"),
+                          ("/etc/weft/cluster.key", key),
+                          ("0123456789abcdef0123456789abcdef", w.cluster.replace("-", ""))),
+             "ds": changed(of_ds, ("192.0.2.1", f"127.0.0.1:{w.port['a']}"),
+                           ("192.0.2.2", f"127.0.0.1:{w.port['b']}"))}
+    for name, text in texts.items():
+        with open(f"{w.top}/{name}.conf", "w", encoding="utf-8") as f:
+            f.write(text)
+    # What the blocks leave to their defaults, and cannot be that beside other tests.
+    mine = {"b": [x for x in w.mds_keys("b") if not x.startswith(("mds.store=", "mds.cluster_key="))
+                  and x != "-o"],
+            "ds": [x for x in w.ds_keys() if not x.startswith("ds.mds=") and x != "-o"]}
+    for name, prog in (("b", "weft-mds"), ("ds", "weft-ds")):
+        w.start(name, prog, ["-c", f"{w.top}/{name}.conf",
+                             *[x for s in mine[name] for x in ("-o", s)]])
+    w.wait_joined("a", "b")
+    said = w.joined()
+    check((said["12101"]["fs"], said["12102"]["fs"]), (1, 2))
+    for name in "ab":
+        f = w.file(name, "d", name.encode())
+        check(f[4].read(f[5], 0, 1).data, name.encode())
 
 
 def test_each_serves_its_own_files(w):

@@ -23,6 +23,7 @@ from backups import MINE, WEFT, graceless, put, run, some_files, start_restored,
 from foreign import Foreign  # noqa: E402
 from jobs import api  # noqa: E402
 from nfs41 import err  # noqa: E402
+from pageblocks import Shell, changed, only  # noqa: E402
 from steps import lay  # noqa: E402
 from tool import fsck, rows as servers, weft  # noqa: E402
 
@@ -244,6 +245,39 @@ def test_an_empty_machine_gets_every_file(w):
     other = [p for p in now if now[p] != was[p]]
     check({p: now[p] for p in other}, {p: was[p] for p in other})
     check(len(now), 15)
+
+
+def test_the_blocks_of_the_page_move_a_store(w):
+    """systemctl, runuser and install are stand-ins, and the store is the test's."""
+    out, into, _ = only("meta-export.md", "weft export-meta /srv", "systemctl stop weft-mds",
+                        '{"kind":"name"')
+    c = client()
+    d = c.mkdir(c.root(), "d", attrs={"mode": 0o777})
+    some_files(c, d, 0, 3)
+    was = walk(c, c.root())
+    c.drop()
+    dev = f"{SRC}/tools/weft-dev" if os.access(f"{SRC}/tools/weft-dev", os.X_OK) else \
+        f"{BUILD}/tools/weft-dev"
+    shell = Shell(w.top, {
+        "weft": f'exec {WEFT} "$@" --store {store(w)}',
+        "systemctl": f'case $1 in stop) {dev} kill {w.dir} mds;; *) {dev} start {w.dir} mds;; esac',
+        "runuser": '[ "$1 $2 $3" = "-u weft --" ]; shift 3; exec "$@"',
+        "install": 'a=(); while [ $# -gt 0 ]; do case $1 in -o | -g) shift;; *) a+=("$1");; esac; '
+                   'shift; done; exec /usr/bin/install "${a[@]}"',
+        # It is stopped when it serves, as the page says.
+        "weft-mds": f'{BUILD}/weft-mds "$@" 2>{w.top}/restored.log & '
+                    f'until grep -q ": serving" {w.top}/restored.log; do kill -0 $!; sleep 0.1; '
+                    'done; kill $!; wait $!'}, WEFT_BUILD=BUILD)
+    os.mkdir(os.path.join(w.top, "srv"))
+    here = ("/srv/", f"{w.top}/srv/"), ("/var/lib/weft/mds", store(w)), \
+        ("/run/weft-mds", f"{w.top}/run"), ("/etc/weft/weft.conf", f"{w.dir}/weft.conf")
+    shell.run(changed(out, here[0]))
+    check(os.stat(os.path.join(w.top, "meta.jsonl.zst")).st_size > 100, True)
+    shell.run(changed(into, *here))
+    graceless(w)
+    check(os.path.isdir(store(w) + ".old"), True)
+    c = client()
+    check(sorted(walk(c, c.root())), sorted(was))
 
 
 def refused(w, lines, why, *more):

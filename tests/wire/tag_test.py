@@ -11,6 +11,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 from harness import *  # noqa: E402,F403
 from files import MB  # noqa: E402
 from jobs import api  # noqa: E402
+from pageblocks import Shell, only  # noqa: E402
 from steps import again, lay  # noqa: E402
 from tool import ask, fsck, weft  # noqa: E402
 
@@ -256,6 +257,20 @@ def test_tags_outlive_clients_and_the_server(w):
     check(names(tags(w)["long"]), {"stays": 1, "127.0.0.8": 1})
     untag(w, "long")
     fsck(w)
+
+
+def test_the_block_of_the_page_runs(w):
+    block, = only("tags.md", "weft job tag train-7 node17")
+    said = Shell(w.top, WEFT_ADMIN=f"unix:{w.dir}/run/mds.sock").run(block)
+    check("train-7" in said and "train-7" not in tags(w), True, said)
+    # What nothing runs, and what fails in the middle, is found.
+    for wrong in (lambda: only("tags.md"), lambda: only("tags.md", "weft job untag"),
+                  lambda: Shell(w.top).run("true\nfalse | true\ntrue")):
+        try:
+            wrong()
+        except Failed:
+            continue
+        raise AssertionError("a wrong block passes")
 
 
 def test_at_most_64_jobs(w):
