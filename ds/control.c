@@ -63,6 +63,7 @@ struct ds_control {
 	struct loop_timer dc_timer; /* the next join, or the next heartbeat */
 	/* when the load was last reported; ds_nfs3_busy_us at that time */
 	uint64_t dc_load_ns, dc_busy_us;
+	uint16_t dc_hello_fs; /* the MDS's, as it said it last; 0: not known */
 	uint64_t dc_instance; /* of the MDS that we joined */
 	bool dc_traffic;      /* it takes HEARTBEAT2 */
 	unsigned dc_lost_beats;
@@ -220,7 +221,9 @@ struct join_work {
 	uint64_t jw_traffic;	 /* not 0: the MDS takes HEARTBEAT2 */
 	uint64_t jw_joins;	 /* the number of this join; 0: the MDS does not say */
 	bool jw_unkept;		 /* the disk is full: jw_joins is not stored */
-	struct ds_fs *jw_fs;	 /* the MDS's, once the store has met it */
+	bool jw_given;		 /* the answer has keys: jw_key */
+	struct ds_key jw_key;
+	struct ds_fs *jw_fs; /* the MDS's, once the store has met it */
 	int jw_err;
 	ctl_status jw_status;
 };
@@ -278,6 +281,12 @@ static void join_job(struct ds_job *j)
 	if (!jw->jw_err)
 		jw->jw_err = ds_store_fs_meet(d->d_store, jw->jw_res.fs, &jw->jw_fs);
 	if (!jw->jw_err)
+		jw->jw_err = ds_keys_meet(&d->d_keys, jw->jw_fs);
+	/* Clients have capabilities of these keys as soon as this server has joined. */
+	if (!jw->jw_err && jw->jw_given)
+		jw->jw_status = ds_keys_take_key(&d->d_keys, jw->jw_fs, &jw->jw_key);
+	sodium_memzero(&jw->jw_key, sizeof(jw->jw_key));
+	if (!jw->jw_err && jw->jw_status == CTL_OK)
 		jw->jw_status = ds_store_join(jw->jw_fs, jw->jw_res.instance_epoch, jw->jw_boot_id,
 					      (uint32_t)jw->jw_joins);
 	jw->jw_unkept = !jw->jw_err && jw->jw_joins && ds_store_seen(jw->jw_fs).sn_unkept;
@@ -389,6 +398,11 @@ static void control_join_done(void *arg, int err, const ctl_response *res)
 	jw->jw_serial = c->dc_serial;
 	jw->jw_sent_ns = c->dc_sent_ns;
 	jw->jw_res = *jr;
+	jw->jw_given = ctl_chan_seal(c->dc_chan) == CTL_SEAL_MEET &&
+		       res->result.op == CTL_OP_JOIN2 &&
+		       ds_key_more_get(res->result.ctl_result_u.join2.more.more_val,
+				       res->result.ctl_result_u.join2.more.more_len, id.id_uuid,
+				       (uint16_t)jr->fs, &jw->jw_key);
 	if (res->result.op == CTL_OP_JOIN2)
 		join_more(jw, &res->result.ctl_result_u.join2);
 	ds_store_submit(c->dc_ds->d_store, DS_WORKER_ORDERS, &jw->jw_job);
@@ -473,7 +487,7 @@ static void join_send(struct ds_control *c)
 	uint8_t buf[4][8 * CTL_MORE_NUMBERS];
 	ctl_more more[5];
 	struct ds_key key;
-	bool own = ds_keys_own(&d->d_keys, &key);
+	bool own = ds_keys_of(&d->d_keys, (uint16_t)ctl_chan_fs(c->dc_chan), &key);
 	ctl_addr addrs[DS_MAX_ADDRS];
 	ctl_request req = {.op = join_form(c)};
 	ctl_join_args *j =
@@ -648,6 +662,13 @@ static void control_ready(struct ctl_chan *ch, int err, void *arg)
 {
 	struct ds_control *c = arg;
 
+	/* The next connection asks, or knows. */
+	c->dc_hello_fs = err == -EAGAIN ? 1 : err ? 0 : (uint16_t)ctl_chan_fs(ch);
+	if (err == -EAGAIN || err == -EXDEV) {
+		reason(c, "it has just said which file system it has");
+		rpc_conn_close(ctl_chan_conn(ch));
+		return;
+	}
 	if (err == -EKEYREJECTED) {
 		reason(c, "it does not accept this server's keys: make a new ds.key file with weft "
 			  "ds key");
@@ -669,6 +690,24 @@ static void control_ready(struct ctl_chan *ch, int err, void *arg)
 	join(c);
 }
 
+/* Called while there are keys of this server's own, of some file system. */
+static enum ctl_seal pick(void *arg, uint16_t fs, uint8_t *number, uint8_t key[32])
+{
+	struct ds_control *c = arg;
+	struct ds_key k;
+	bool own = ds_keys_of(&c->dc_ds->d_keys, fs, &k);
+
+	if (own) {
+		*number = k.dk_number;
+		memcpy(key, k.dk_control, sizeof(k.dk_control));
+	} else {
+		ds_keys_own(&c->dc_ds->d_keys, &k);
+		ds_key_derive_meet(k.dk_tls, k.dk_uuid, key);
+	}
+	sodium_memzero(&k, sizeof(k));
+	return own ? CTL_SEAL_OWN : CTL_SEAL_MEET;
+}
+
 static void up(struct rpc_client *cl, struct rpc_conn *conn, void *arg)
 {
 	struct ds_control *c = arg;
@@ -679,8 +718,8 @@ static void up(struct rpc_client *cl, struct rpc_conn *conn, void *arg)
 	(void)cl;
 	c->dc_serial++;
 	err = ds_keys_own(&c->dc_ds->d_keys, &key)
-		      ? ctl_chan_connect_own(&c->dc_chan, conn, key.dk_control, key.dk_number,
-					     id.id_uuid, control_serve, c, control_ready)
+		      ? ctl_chan_connect_pick(&c->dc_chan, conn, c->dc_hello_fs, pick, id.id_uuid,
+					      control_serve, c, control_ready)
 		      : ctl_chan_connect(&c->dc_chan, conn, c->dc_ds->d_keys.ks_cluster, id.id_uuid,
 					 control_serve, c, control_ready);
 	sodium_memzero(&key, sizeof(key));

@@ -83,13 +83,14 @@ struct ds {
  * may be old. */
 bool ds_lease_live(const struct ds *d, const struct ds_fs *f);
 
-/* As cap_open, with the key of the capability's key number. */
+/* As cap_open, with the key of the capability's file system and key number. */
 static inline bool ds_cap_open(struct ds *d, const uint8_t fh[CAP_LEN], struct cap *cap)
 {
+	const struct ds_fs *f = ds_store_fs(d->d_store, cap_fs_number(fh));
 	uint64_t key[2];
 
-	ds_keys_cap(&d->d_keys, cap_key_number(fh), key);
-	return cap_open(fh, (const uint8_t *)key, cap);
+	return f && ds_keys_cap(&d->d_keys, f, cap_key_number(fh), key) &&
+	       cap_open(fh, (const uint8_t *)key, cap);
 }
 
 /* nfs3.c */

@@ -162,6 +162,34 @@ uint8_t cap_key_number(const uint8_t in[CAP_LEN])
 	return in[offsetof(struct cap_wire1, v1_key)];
 }
 
+uint16_t cap_fs_number(const uint8_t in[CAP_LEN])
+{
+	uint16_t fs;
+	uint64_t ino;
+
+	if (in[0] >> 4 == CAP_KIND2) {
+		memcpy(&ino, in + offsetof(struct cap_wire2, v2_ino), sizeof(ino));
+		return cap_fs_of(be64toh(ino));
+	}
+	memcpy(&fs, in + offsetof(struct cap_wire1, v1_fs), sizeof(fs));
+	return be16toh(fs);
+}
+
+void cap_derive_fs(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], uint16_t fs,
+		   uint8_t out[CAP_CLUSTER_KEY_LEN])
+{
+	uint8_t msg[18] = "weft fs key  v1";
+
+	if (fs <= 1) {
+		memcpy(out, cluster, CAP_CLUSTER_KEY_LEN);
+		return;
+	}
+	msg[16] = (uint8_t)(fs >> 8);
+	msg[17] = (uint8_t)fs;
+	crypto_generichash(out, CAP_CLUSTER_KEY_LEN, msg, sizeof(msg), cluster,
+			   CAP_CLUSTER_KEY_LEN);
+}
+
 void cap_derive_key(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16],
 		    uint8_t key_number, uint8_t out[CAP_KEY_LEN])
 {

@@ -40,12 +40,18 @@ bool cap_has(const struct cap *c, uint64_t off, uint32_t count);
 /* The file system number in the top 16 bits of an inode number. 0 there means a store from before
  * there were several file systems: returns 1. */
 uint16_t cap_fs_of(uint64_t ino);
-/* Reads the key number before the MAC can be checked. */
+/* Read the key's number and the file system before the MAC can be checked. */
 uint8_t cap_key_number(const uint8_t in[CAP_LEN]);
+uint16_t cap_fs_number(const uint8_t in[CAP_LEN]);
 /* The key that the MDS and this data server prove to each other over TLS (rpc_tls.h). */
 #define CAP_TLS_KEY_LEN 32
 void cap_derive_tls_key(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16],
 			uint8_t out[CAP_TLS_KEY_LEN]);
 void cap_derive_key(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t ds_uuid[16],
 		    uint8_t key_number, uint8_t out[CAP_KEY_LEN]);
+/* The cluster key of number 0 as one file system has it, from which come the keys of capabilities
+ * and the control keys that its MDS gives out. File system 1 has the cluster key itself, as before
+ * there were several. */
+void cap_derive_fs(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], uint16_t fs,
+		   uint8_t out[CAP_CLUSTER_KEY_LEN]);
 #endif

@@ -68,7 +68,8 @@ struct ctl_chan {
 	bool ch_keyed;
 	uint32_t ch_asked, ch_protocol; /* asked for in HELLO; spoken by both sides */
 	uint32_t ch_fs;			/* ctl_chan_fs */
-	uint32_t ch_own;		/* CTL_HELLO_OWN and the key's number, or 0 */
+	/* CTL_HELLO_OWN and the key's number, CTL_HELLO_MEET, CTL_HELLO_ASK, or 0 */
+	uint32_t ch_own;
 	uint8_t ch_uuid[CTL_UUID_LEN];
 	struct chan_key ch_tx, ch_rx;
 	ctl_serve_fn ch_serve;
@@ -78,6 +79,8 @@ struct ctl_chan {
 	void (*ch_ready)(struct ctl_chan *ch, int err, void *arg);
 	struct rpc_req ch_hello;
 	uint8_t ch_cluster[32];
+	ctl_pick_fn ch_pick;
+	uint32_t ch_want_fs; /* 0: any */
 	uint8_t ch_nonce[CTL_NONCE_LEN];
 };
 
@@ -440,7 +443,7 @@ static int hello_res_get(struct ctl_chan *ch, struct xdr_in *res, const uint8_t 
 	*nonce = xdr_get_fixed(res, CTL_NONCE_LEN);
 	if (!*nonce || xdr_left(res))
 		return -EPROTO;
-	if (ch->ch_own && !(protocol & CTL_HELLO_OWN))
+	if (ch->ch_own & CTL_HELLO_OWN && !(protocol & CTL_HELLO_OWN))
 		return -EKEYREJECTED;
 	protocol &= ~(ch->ch_own & CTL_HELLO_OWN);
 	ch->ch_fs = 1;
@@ -455,11 +458,35 @@ static int hello_res_get(struct ctl_chan *ch, struct xdr_in *res, const uint8_t 
 			  protocol, CTL_PROTOCOL_MIN, asked);
 		return -EPROTONOSUPPORT;
 	}
+	if (ch->ch_own == CTL_HELLO_ASK)
+		return protocol >= CTL_PROTOCOL_FS && sodium_is_zero(*nonce, CTL_NONCE_LEN)
+			       ? 0
+			       : -EAGAIN;
 	ch->ch_protocol = protocol;
 	if (sodium_is_zero(*nonce, CTL_NONCE_LEN))
 		return protocol < asked ? -EAGAIN : -EKEYREJECTED;
 	/* Our own nonce back is a reflection, not an answer of the peer. */
-	return memcmp(*nonce, ch->ch_nonce, CTL_NONCE_LEN) == 0 ? -EPROTO : 0;
+	if (!memcmp(*nonce, ch->ch_nonce, CTL_NONCE_LEN))
+		return -EPROTO;
+	return ch->ch_want_fs && ch->ch_want_fs != ch->ch_fs ? -EXDEV : 0;
+}
+
+/* Chooses the key for the MDS of ch_want_fs, and sends HELLO. */
+static void hello_pick(struct ctl_chan *ch)
+{
+	uint8_t number = 0;
+
+	switch (ch->ch_pick(ch->ch_arg, (uint16_t)ch->ch_want_fs, &number, ch->ch_cluster)) {
+	case CTL_SEAL_OWN:
+		ch->ch_own = CTL_HELLO_OWN | number * CTL_HELLO_NUMBER;
+		break;
+	case CTL_SEAL_MEET:
+		ch->ch_own = CTL_HELLO_MEET;
+		break;
+	default:
+		ch->ch_own = 0;
+	}
+	chan_hello_send(ch, CTL_PROTOCOL);
 }
 
 static void chan_hello_done(struct rpc_req *q, int err, struct xdr_in *res)
@@ -470,7 +497,12 @@ static void chan_hello_done(struct rpc_req *q, int err, struct xdr_in *res)
 
 	if (!err)
 		err = hello_res_get(ch, res, &nonce);
-	if (err == -EAGAIN && ch->ch_conn) {
+	if (!err && ch->ch_own == CTL_HELLO_ASK && ch->ch_conn) {
+		ch->ch_want_fs = ch->ch_fs;
+		hello_pick(ch);
+		return;
+	}
+	if (err == -EAGAIN && ch->ch_own != CTL_HELLO_ASK && ch->ch_conn) {
 		chan_hello_send(ch, ch->ch_protocol);
 		return;
 	}
@@ -517,10 +549,37 @@ int ctl_chan_connect_own(struct ctl_chan **out, struct rpc_conn *conn,
 			    ds_uuid, serve, arg, ready);
 }
 
-static bool find_cluster(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number,
+int ctl_chan_connect_pick(struct ctl_chan **out, struct rpc_conn *conn, uint16_t fs,
+			  ctl_pick_fn pick, const uint8_t ds_uuid[16], ctl_serve_fn serve,
+			  void *arg, void (*ready)(struct ctl_chan *, int err, void *arg))
+{
+	struct ctl_chan *ch = chan_new(conn, ds_uuid, serve, arg);
+
+	if (!ch)
+		return -ENOMEM;
+	ch->ch_ready = ready;
+	ch->ch_pick = pick;
+	ch->ch_want_fs = fs;
+	*out = ch;
+	ch->ch_refs++;
+	if (fs) {
+		hello_pick(ch);
+		return 0;
+	}
+	ch->ch_own = CTL_HELLO_ASK;
+	chan_hello_send(ch, CTL_PROTOCOL);
+	return 0;
+}
+
+static bool find_cluster(void *arg, const uint8_t ds_uuid[16], enum ctl_seal seal, uint8_t number,
 			 uint8_t key[32])
 {
-	if (own)
+	uint8_t tls[CAP_TLS_KEY_LEN];
+
+	if (seal == CTL_SEAL_MEET) {
+		cap_derive_tls_key(arg, ds_uuid, tls);
+		ds_key_derive_meet(tls, ds_uuid, key);
+	} else if (seal == CTL_SEAL_OWN)
 		ds_key_derive_control(arg, ds_uuid, number, key);
 	else
 		memcpy(key, arg, 32);
@@ -533,11 +592,18 @@ int ctl_chan_accept(struct ctl_chan **out, struct rpc_call *hello, uint16_t fs,
 	return ctl_chan_accept_by(out, hello, fs, find_cluster, (void *)cluster_key, serve, arg);
 }
 
-/* Returns the part of HELLO's number that names a key of the data server's own, or 0 if there is
+/* Returns the part of HELLO's number that says what seals the channel (ch_own), or 0 if there is
  * none. A number with other high bits belongs to a later protocol. */
 static uint32_t hello_own(uint32_t asked)
 {
-	return asked >> 24 == 1 ? asked & ~(CTL_HELLO_NUMBER - 1u) : 0;
+	uint32_t own = asked & ~(CTL_HELLO_NUMBER - 1u);
+
+	return asked >> 24 == 1 || own == CTL_HELLO_ASK || own == CTL_HELLO_MEET ? own : 0;
+}
+
+static enum ctl_seal seal_of(uint32_t own)
+{
+	return own == CTL_HELLO_MEET ? CTL_SEAL_MEET : own ? CTL_SEAL_OWN : CTL_SEAL_CLUSTER;
 }
 
 int ctl_chan_accept_by(struct ctl_chan **out, struct rpc_call *hello, uint16_t fs, ctl_key_fn find,
@@ -559,7 +625,14 @@ int ctl_chan_accept_by(struct ctl_chan **out, struct rpc_call *hello, uint16_t f
 	/* An older data server takes each MDS for that of file system 1. */
 	if (protocol < CTL_PROTOCOL_FS && fs != 1)
 		protocol = 0;
-	known = find(find_arg, uuid, own != 0, (uint8_t)(own / CTL_HELLO_NUMBER), key);
+	if (own == CTL_HELLO_ASK && protocol >= CTL_PROTOCOL_FS) {
+		xdr_put_u32(&hello->c_reply, protocol | fs * CTL_HELLO_FS);
+		xdr_put_fixed(&hello->c_reply, nonce, CTL_NONCE_LEN);
+		rpc_reply(hello);
+		return -EAGAIN;
+	}
+	known = own != CTL_HELLO_ASK &&
+		find(find_arg, uuid, seal_of(own), (uint8_t)(own / CTL_HELLO_NUMBER), key);
 	if (protocol >= CTL_PROTOCOL_MIN && known) {
 		ch = chan_new(hello->c_conn, uuid, serve, arg);
 		if (!ch) {
@@ -595,7 +668,12 @@ const uint8_t *ctl_chan_uuid(const struct ctl_chan *ch)
 bool ctl_chan_own(const struct ctl_chan *ch, uint8_t *number)
 {
 	*number = (uint8_t)(ch->ch_own / CTL_HELLO_NUMBER);
-	return ch->ch_own != 0;
+	return seal_of(ch->ch_own) == CTL_SEAL_OWN;
+}
+
+enum ctl_seal ctl_chan_seal(const struct ctl_chan *ch)
+{
+	return seal_of(ch->ch_own);
 }
 
 uint32_t ctl_chan_protocol(const struct ctl_chan *ch)

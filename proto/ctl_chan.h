@@ -42,19 +42,32 @@ int ctl_chan_connect_own(struct ctl_chan **out, struct rpc_conn *conn,
 			 const uint8_t control_key[32], uint8_t number, const uint8_t ds_uuid[16],
 			 ctl_serve_fn serve, void *arg,
 			 void (*ready)(struct ctl_chan *, int err, void *arg));
+/*
+ * As the two above, for a server with keys of its own of some file systems (fs: the one that is
+ * expected; 0: ask). When it is known, pick says what to seal with; it fills key and, with
+ * CTL_SEAL_OWN, *number. ready(-EXDEV): the MDS has another file system than fs. ready(-EAGAIN): it
+ * does not know the question, so it is of file system 1.
+ */
+enum ctl_seal { CTL_SEAL_CLUSTER, CTL_SEAL_OWN, CTL_SEAL_MEET };
+typedef enum ctl_seal (*ctl_pick_fn)(void *arg, uint16_t fs, uint8_t *number, uint8_t key[32]);
+int ctl_chan_connect_pick(struct ctl_chan **out, struct rpc_conn *conn, uint16_t fs,
+			  ctl_pick_fn pick, const uint8_t ds_uuid[16], ctl_serve_fn serve,
+			  void *arg, void (*ready)(struct ctl_chan *, int err, void *arg));
 /* Server side (MDS): called for CTL_PROC_HELLO; answers it, with the number of the file system that
  * the MDS serves. The uuid is only claimed until the first sealed message proves it. */
 int ctl_chan_accept(struct ctl_chan **out, struct rpc_call *hello, uint16_t fs,
 		    const uint8_t cluster_key[32], ctl_serve_fn serve, void *arg);
-/* As ctl_chan_accept, but find looks the key up. own: the server says that it has a key of its own,
- * of that number. find returns false when there is no key: then there is no channel
- * (-EKEYREJECTED). */
-typedef bool (*ctl_key_fn)(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number,
+/* As ctl_chan_accept, but find looks the key up; number: of a key of the server's own. find returns
+ * false when there is no key: then there is no channel (-EKEYREJECTED). -EAGAIN: the server asked
+ * for the file system only. */
+typedef bool (*ctl_key_fn)(void *arg, const uint8_t ds_uuid[16], enum ctl_seal seal, uint8_t number,
 			   uint8_t key[32]);
 int ctl_chan_accept_by(struct ctl_chan **out, struct rpc_call *hello, uint16_t fs, ctl_key_fn find,
 		       void *find_arg, ctl_serve_fn serve, void *arg);
 /* True when the peer used a key of its own; *number is the key's number. */
 bool ctl_chan_own(const struct ctl_chan *ch, uint8_t *number);
+/* What seals it. */
+enum ctl_seal ctl_chan_seal(const struct ctl_chan *ch);
 /* Handles CTL_PROC_SEALED of the connection's channel. */
 void ctl_chan_sealed(struct ctl_chan *ch, struct rpc_call *call);
 /* Sends a request of ours. done(err, status, res): err as in rpc_req; res valid during the call.

@@ -24,15 +24,23 @@ struct ds_key {
 	uint8_t dk_tls[CAP_TLS_KEY_LEN];
 	/* file handles of ds.exports; has no number: clients keep them for good */
 	uint8_t dk_path[CAP_KEY_LEN];
+	uint8_t dk_zero;
+	/* dk_cap and dk_control are good at the MDS of this file system; the others are the
+	 * server's at each. */
+	uint16_t dk_fs;
 };
 
-/* cluster: the cluster key of that number; first: the one of number 0, from which come the keys
- * that no rotation changes. */
+/* cluster: the key of that number of file system fs (number 0: cap_derive_fs); first: the cluster
+ * key of number 0, from which come the keys that no rotation changes. */
 void ds_key_derive(const uint8_t cluster[CAP_CLUSTER_KEY_LEN],
 		   const uint8_t first[CAP_CLUSTER_KEY_LEN], const uint8_t uuid[16], uint8_t number,
-		   struct ds_key *k);
+		   uint16_t fs, struct ds_key *k);
 void ds_key_derive_control(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t uuid[16],
 			   uint8_t number, uint8_t out[CAP_CLUSTER_KEY_LEN]);
+/* Seals the control connection of a server to the MDS of a file system of which it has no keys yet;
+ * tls is its dk_tls, which it has from another MDS of the cluster. */
+void ds_key_derive_meet(const uint8_t tls[CAP_TLS_KEY_LEN], const uint8_t uuid[16],
+			uint8_t out[CAP_CLUSTER_KEY_LEN]);
 void ds_key_derive_path(const uint8_t cluster[CAP_CLUSTER_KEY_LEN], const uint8_t uuid[16],
 			uint8_t out[CAP_KEY_LEN]);
 /* The key that the server reader proves to another server when it reads there; tls is the dk_tls of
@@ -64,9 +72,14 @@ void ds_key_text(const struct ds_key *k, const char *name, char out[DS_KEY_TEXT]
  * in a few words (static). */
 int ds_key_parse(char *text, struct ds_key *k, const char **why);
 
+/* fs: of the channel, which the arguments do not name. False: the number is not valid. */
 void ds_key_put(const struct ds_key *k, ctl_key_args *a);
-/* False: the number is not valid. */
-bool ds_key_get(const ctl_key_args *a, struct ds_key *k);
+bool ds_key_get(const ctl_key_args *a, uint16_t fs, struct ds_key *k);
+/* In an answer to a JOIN (CTL_MORE_GIVEN). m's data is in buf. False: there is none. */
+#define DS_KEY_GIVEN 97
+void ds_key_more_put(const struct ds_key *k, ctl_more *m, uint8_t buf[DS_KEY_GIVEN]);
+bool ds_key_more_get(const ctl_more *list, unsigned len, const uint8_t uuid[16], uint16_t fs,
+		     struct ds_key *k);
 /* True when number a was given out after b: numbers rise, and begin again after 255. */
 static inline bool ds_key_later(uint8_t a, uint8_t b)
 {

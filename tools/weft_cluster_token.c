@@ -170,8 +170,11 @@ static int talk_keys(const struct talk *tl, const ctl_token2_res *r, struct ds_k
 {
 	if (r->given.given_len != CTL_CLAIM_LEN || r->keys.keys_len != CTL_SEALED_KEYS)
 		return -EBADMSG;
-	return ds_key_open(k, tl->tl_key, tl->tl_secret, (const uint8_t *)r->given.given_val,
-			   (const uint8_t *)r->keys.keys_val);
+	int err = ds_key_open(k, tl->tl_key, tl->tl_secret, (const uint8_t *)r->given.given_val,
+			      (const uint8_t *)r->keys.keys_val);
+
+	k->dk_fs = (uint16_t)ctl_chan_fs(tl->tl_chan);
+	return err;
 }
 
 static void talk_answer(void *arg, int err, const ctl_response *res)

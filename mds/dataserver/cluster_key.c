@@ -59,7 +59,8 @@ int ds_reg_ring_load(struct ds_reg *d)
 	struct kv_txn *t;
 	int err = kv_read_begin(ns_kv(d->d_ns), &t);
 
-	memcpy(d->d_ring.rg_key, d->d_opts.do_cluster_key, CAP_CLUSTER_KEY_LEN);
+	cap_derive_fs(d->d_opts.do_cluster_key, (uint16_t)ns_super(d->d_ns)->su_fs,
+		      d->d_ring.rg_key);
 	if (err)
 		return err;
 	err = ns_row_get(t, NS_T_KEY, &ring_row, 1, &val);
@@ -109,23 +110,41 @@ bool ds_reg_cap_open(struct ds_reg *d, const struct ds_reg_server *sv, const uin
 	return good;
 }
 
-bool ds_reg_key_find(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number,
+bool ds_reg_key_find(void *arg, const uint8_t ds_uuid[16], enum ctl_seal seal, uint8_t number,
 		     uint8_t key[CAP_CLUSTER_KEY_LEN])
 {
 	struct ds_reg *d = arg;
+	uint8_t tls[CAP_TLS_KEY_LEN];
 	const uint8_t *cluster;
 
+	if (seal == CTL_SEAL_MEET) {
+		/* A server that has joined with keys of this file system is refused at the join. */
+		cap_derive_tls_key(d->d_opts.do_cluster_key, ds_uuid, tls);
+		ds_key_derive_meet(tls, ds_uuid, key);
+		sodium_memzero(tls, sizeof(tls));
+		return true;
+	}
 	pthread_mutex_lock(&d->d_lock);
 	cluster = ring_find(&d->d_ring, number);
-	/* The cluster key itself is number 0, and is valid while it is the newest. */
-	if (!own && d->d_ring.rg_number)
-		cluster = NULL;
-	if (cluster && own)
+	/* The cluster key of the file is valid until the first rotation. */
+	if (seal == CTL_SEAL_CLUSTER)
+		cluster = d->d_ring.rg_number ? NULL : d->d_opts.do_cluster_key;
+	if (cluster && seal == CTL_SEAL_OWN)
 		ds_key_derive_control(cluster, ds_uuid, number, key);
 	else if (cluster)
 		memcpy(key, cluster, CAP_CLUSTER_KEY_LEN);
 	pthread_mutex_unlock(&d->d_lock);
 	return cluster != NULL;
+}
+
+bool ds_reg_rotated(struct ds_reg *d)
+{
+	bool rotated;
+
+	pthread_mutex_lock(&d->d_lock);
+	rotated = d->d_ring.rg_number || d->d_ring.rg_before;
+	pthread_mutex_unlock(&d->d_lock);
+	return rotated;
 }
 
 void ds_reg_tls_key(struct ds_reg *d, const struct ds_reg_server *sv, uint8_t out[CAP_TLS_KEY_LEN])
@@ -146,7 +165,8 @@ void ds_reg_peer_key(struct ds_reg *d, const struct ds_reg_server *source, const
 
 static void cluster_key_key_make(struct ds_reg *d, const uint8_t uuid[16], struct ds_key *k)
 {
-	ds_key_derive(d->d_ring.rg_key, d->d_opts.do_cluster_key, uuid, d->d_ring.rg_number, k);
+	ds_key_derive(d->d_ring.rg_key, d->d_opts.do_cluster_key, uuid, d->d_ring.rg_number,
+		      (uint16_t)ns_super(d->d_ns)->su_fs, k);
 }
 
 void ds_reg_key_make(struct ds_reg *d, const uint8_t uuid[16], struct ds_key *k)

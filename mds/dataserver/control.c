@@ -272,13 +272,13 @@ static void control_serve(struct ctl_incoming *in, void *arg)
 	}
 }
 
-static bool hello_key(void *arg, const uint8_t uuid[16], bool own, uint8_t number,
+static bool hello_key(void *arg, const uint8_t uuid[16], enum ctl_seal seal, uint8_t number,
 		      uint8_t key[CAP_CLUSTER_KEY_LEN])
 {
 	struct ds_reg_link *lk = arg;
 
-	lk->lk_token = own && !number && ds_reg_token_key(lk->lk_dsc, uuid, key);
-	return lk->lk_token || ds_reg_key_find(lk->lk_dsc, uuid, own, number, key);
+	lk->lk_token = seal == CTL_SEAL_OWN && !number && ds_reg_token_key(lk->lk_dsc, uuid, key);
+	return lk->lk_token || ds_reg_key_find(lk->lk_dsc, uuid, seal, number, key);
 }
 
 static void serve_hello(struct ds_reg *d, struct rpc_call *call)

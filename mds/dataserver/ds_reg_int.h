@@ -188,8 +188,10 @@ int ds_reg_ring_load(struct ds_reg *d);
 /* Locked: sets the key of its capabilities, by the key's number, if we have that key. */
 void ds_reg_set_key(struct ds_reg *d, struct ds_reg_server *sv);
 /* ctl_key_fn; arg: the struct ds_reg. */
-bool ds_reg_key_find(void *arg, const uint8_t ds_uuid[16], bool own, uint8_t number,
+bool ds_reg_key_find(void *arg, const uint8_t ds_uuid[16], enum ctl_seal seal, uint8_t number,
 		     uint8_t key[CAP_CLUSTER_KEY_LEN]);
+/* True when the cluster key of the file is not the newest any more. */
+bool ds_reg_rotated(struct ds_reg *d);
 /* Sends the server keys of its own if it lacks those of the newest number. First loop. */
 void ds_reg_key_look(struct ds_reg *d, uint32_t id);
 

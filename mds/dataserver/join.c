@@ -12,7 +12,9 @@
 #include "mds/journal/event_journal.h"
 #include "mds/dataserver/ds_reg_int.h"
 #include "proto/ctl_more.h"
+#include "proto/ds_key.h"
 #include <errno.h>
+#include <sodium.h>
 #include <urcu/compiler.h>
 
 struct join {
@@ -30,6 +32,7 @@ struct join {
 	bool jn_takes_bars; /* it takes DEAD */
 	/* It takes keys of its own; it has them, and joined with the cluster key. */
 	bool jn_takes_keys, jn_cluster;
+	bool jn_met;	       /* it has keys of its own, of other file systems (CTL_HELLO_MEET) */
 	const char *jn_behind; /* why its store is behind what was recorded of it; or NULL */
 	/* Nothing is recorded. The join is refused, and the server asks again. */
 	bool jn_waits;
@@ -273,7 +276,12 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 			return -ENOSPC;
 		jn->jn_new = true;
 		dt->dt_weight = DS_REG_WEIGHT_ONE;
-		dt->dt_barred = jn->jn_dsc->d_opts.do_admit ? DS_REG_WAITING : 0;
+		/* After a rotation the cluster key of the file lets no server in by itself, nor
+		 * does what comes from it. */
+		dt->dt_barred =
+			jn->jn_dsc->d_opts.do_admit || (jn->jn_met && ds_reg_rotated(jn->jn_dsc))
+				? DS_REG_WAITING
+				: 0;
 		dt->dt_barred_s = dt->dt_barred ? (uint64_t)time(NULL) : 0;
 		if (!dt->dt_barred)
 			join_noted(jn, NULL);
@@ -328,6 +336,8 @@ static struct ds_reg_node *node_attach(struct ds_reg *d, const struct join *jn,
 	strcpy(nd->nd_terms.dt_own, jn->jn_terms.dt_own);
 	strcpy(nd->nd_terms.dt_version, jn->jn_terms.dt_version);
 	labels_merge(nd->nd_terms.dt_own, nd->nd_terms.dt_set, nd->nd_terms.dt_labels);
+	if (jn->jn_met) /* join_answer gives it the newest */
+		nd->nd_sv.sv_key_number = d->d_ring.rg_number;
 	ds_reg_set_key(d, &nd->nd_sv);
 	nd->nd_takes_keys = jn->jn_takes_keys;
 	nd->nd_key_ms = 0;
@@ -347,7 +357,7 @@ ctl_status ds_reg_ctl_status(int err)
 	return err == -ENOSPC ? CTL_NOSPC : err == -ESTALE || err == -ENOENT ? CTL_NOENT : CTL_IO;
 }
 
-#define MORE_KINDS 4
+#define MORE_KINDS 5
 
 /*
  * Adds to the answer of a JOIN2 what its fixed fields lack; memory is the caller's.
@@ -357,12 +367,14 @@ ctl_status ds_reg_ctl_status(int err)
  * lease, no client has such a layout.
  */
 static void more_put(struct ds_reg *d, const struct join *jn, ctl_join2_res *res,
-		     ctl_more more[MORE_KINDS], uint8_t buf[MORE_KINDS][8 * CTL_MORE_NUMBERS])
+		     ctl_more more[MORE_KINDS], uint8_t buf[MORE_KINDS][8 * CTL_MORE_NUMBERS],
+		     uint8_t given[DS_KEY_GIVEN])
 {
 	const struct ns_super *su = ns_super(d->d_ns);
 	uint64_t up = clock_mono_ms() - d->d_start_ms;
 	uint64_t left = up < d->d_opts.do_layouts_ms ? d->d_opts.do_layouts_ms - up : 0,
 		 joins = jn->jn_terms.dt_joins, takes = 1;
+	struct ds_key k;
 	unsigned n = 0;
 
 	ctl_more_put(&more[n], CTL_MORE_BOOT, &su->su_boot_id, 1, buf[n]);
@@ -377,6 +389,11 @@ static void more_put(struct ds_reg *d, const struct join *jn, ctl_join2_res *res
 	}
 	ctl_more_put(&more[n], CTL_MORE_TRAFFIC, &takes, 1, buf[n]);
 	n++;
+	if (jn->jn_met) {
+		ds_reg_key_make(d, jn->jn_sv.sv_uuid, &k);
+		ds_key_more_put(&k, &more[n++], given);
+		sodium_memzero(&k, sizeof(k));
+	}
 	res->more.more_len = n;
 	res->more.more_val = more;
 }
@@ -394,6 +411,7 @@ static void join_answer(struct loop_msg *m)
 	struct ds_reg_node *nd = NULL;
 	struct ds_reg_link *lk;
 	ctl_more more[MORE_KINDS];
+	uint8_t given[DS_KEY_GIVEN];
 
 	pthread_mutex_lock(&d->d_lock);
 	lk = ds_reg_link_find(d, jn->jn_conn);
@@ -419,19 +437,24 @@ static void join_answer(struct loop_msg *m)
 	j->instance_epoch = su->su_boot;
 	j->lease_ms = d->d_opts.do_lease_ms;
 	if (res.op == CTL_OP_JOIN2)
-		more_put(d, jn, &res.ctl_result_u.join2, more, buf);
+		more_put(d, jn, &res.ctl_result_u.join2, more, buf, given);
 	if (nd)
 		journal_add(EV_DS_JOINED, jn->jn_sv.sv_name, 0,
 			    jn->jn_new ? "for the first time" : "again");
 	if (nd)
 		log_info("data server %u (%s): %s", jn->jn_sv.sv_id, jn->jn_sv.sv_name,
 			 jn->jn_new ? "joined for the first time" : "joined");
-	if (nd && !jn->jn_sv.sv_own)
+	if (nd && jn->jn_met)
+		log_info("data server %u (%s) has keys of another file system of the cluster, and "
+			 "gets those of this one",
+			 jn->jn_sv.sv_id, jn->jn_sv.sv_name);
+	else if (nd && !jn->jn_sv.sv_own)
 		log_warn("data server %u (%s) joined with the cluster key, %s", jn->jn_sv.sv_id,
 			 jn->jn_sv.sv_name,
 			 jn->jn_takes_keys ? "for the last time: it gets its own keys"
 					   : "and its version has no keys of its own: upgrade it");
 	ctl_chan_reply(jn->jn_in, nd ? CTL_OK : CTL_NOT_JOINED, &res);
+	sodium_memzero(given, sizeof(given));
 	free(jn);
 }
 
@@ -585,8 +608,10 @@ static void join_key(struct join *jn, const struct ds_reg_link *lk)
 	struct ds_reg *d = lk->lk_dsc;
 
 	jn->jn_sv.sv_own = ctl_chan_own(lk->lk_chan, &jn->jn_sv.sv_key_number);
+	jn->jn_met = ctl_chan_seal(lk->lk_chan) == CTL_SEAL_MEET;
 	pthread_mutex_lock(&d->d_lock);
 	if (lk->lk_moved) {
+		jn->jn_met = false;
 		jn->jn_sv.sv_own = true;
 		jn->jn_sv.sv_key_number = lk->lk_number;
 	}

@@ -190,7 +190,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	}
 	export_tree();
 	if (ds_store_set_cluster(ds.d_store, (const uint8_t *)"the fuzzers' own", 1) ||
-	    ds_store_fs_meet(ds.d_store, 1, &fs))
+	    ds_store_fs_meet(ds.d_store, 1, &fs) || ds_keys_meet(&ds.d_keys, fs))
 		abort();
 	atomic_store(&ds.d_lease[ds_fs_place(fs)].le_end_ns, UINT64_MAX);
 	ds.d_loops = loops;
@@ -389,7 +389,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		cap.cp_stripes = 2 + (data[1] >> 6);
 		cap.cp_obj.co_stripe = data[1] >> 7;
 	}
-	ds_keys_cap(&ds.d_keys, cap.cp_key, key);
+	ds_keys_cap(&ds.d_keys, ds_store_fs(ds.d_store, cap.cp_obj.co_fs), cap.cp_key, key);
 	cap_mint(&cap, (const uint8_t *)key, fh);
 	if (data[0] < 2 * NFS3_NPROCS)
 		call(NFS3_PROGRAM, data[0] % NFS3_NPROCS, data[0] < NFS3_NPROCS ? fh : NULL,

@@ -6,6 +6,7 @@
  */
 #include "base/log.h"
 #include "proto/ctl_chan.h"
+#include "proto/ds_key.h"
 #include "tests/unit/unit.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -161,6 +162,27 @@ static void ready(struct ctl_chan *ch, int err, void *arg)
 	ready_err = err;
 }
 
+/* It has keys of its own, of number 5, of file system pick_own. */
+static bool picks;
+static uint16_t pick_fs, pick_own;
+static unsigned picked;
+
+static enum ctl_seal pick(void *arg, uint16_t fs, uint8_t *number, uint8_t key[32])
+{
+	uint8_t tls[CAP_TLS_KEY_LEN];
+
+	ck_assert_ptr_null(arg);
+	picked++;
+	if (fs == pick_own) {
+		*number = 5;
+		ds_key_derive_control(ds_key, uuid, 5, key);
+		return CTL_SEAL_OWN;
+	}
+	cap_derive_tls_key(ds_key, uuid, tls);
+	ds_key_derive_meet(tls, uuid, key);
+	return CTL_SEAL_MEET;
+}
+
 static void up(struct rpc_client *cl, struct rpc_conn *conn, void *arg)
 {
 	(void)cl;
@@ -169,7 +191,13 @@ static void up(struct rpc_client *cl, struct rpc_conn *conn, void *arg)
 	if (keep_down)
 		return;
 	ready_err = 1;
-	ck_assert_int_eq(ctl_chan_connect(&ds_chan, conn, ds_key, uuid, ds_serve, NULL, ready), 0);
+	if (picks)
+		ck_assert_int_eq(ctl_chan_connect_pick(&ds_chan, conn, pick_fs, pick, uuid,
+						       ds_serve, NULL, ready),
+				 0);
+	else
+		ck_assert_int_eq(
+			ctl_chan_connect(&ds_chan, conn, ds_key, uuid, ds_serve, NULL, ready), 0);
 }
 
 static void down(struct rpc_client *cl, int err, void *arg)
@@ -235,6 +263,45 @@ static void setup_old_mds(void)
 	mds_knows_4_only = true;
 	mds_fs = 1;
 	setup();
+}
+
+static void setup_own(void)
+{
+	picks = true;
+	pick_own = MDS_FS;
+	setup();
+}
+
+static void setup_own_known(void)
+{
+	pick_fs = MDS_FS;
+	setup_own();
+}
+
+static void setup_meet(void)
+{
+	picks = true;
+	pick_own = 1;
+	setup();
+}
+
+static void setup_moved(void)
+{
+	picks = true;
+	pick_own = pick_fs = 77;
+	setup();
+}
+
+static void setup_own_of_old_mds(void)
+{
+	picks = true;
+	pick_own = 1;
+	setup_old_mds();
+}
+
+static bool has_failed(void)
+{
+	return ready_err < 0;
 }
 
 static bool is_ready(void)
@@ -320,6 +387,58 @@ START_TEST(both_ends_speak_the_newest_protocol)
 	ck_assert_uint_eq(ctl_chan_protocol(mds_chan), CTL_PROTOCOL);
 	ck_assert_uint_eq(ctl_chan_fs(ds_chan), MDS_FS);
 	ck_assert_uint_eq(ctl_chan_fs(mds_chan), MDS_FS);
+}
+END_TEST
+
+static void speak(unsigned want_hellos, enum ctl_seal seal)
+{
+	uint8_t number;
+
+	run_until(is_ready);
+	ck_assert_uint_eq(hellos, want_hellos);
+	ck_assert_uint_eq(picked, 1);
+	ck_assert_int_eq(ctl_chan_seal(mds_chan), seal);
+	ck_assert_int_eq(ctl_chan_seal(ds_chan), seal);
+	ck_assert_int_eq(ctl_chan_own(mds_chan, &number), seal == CTL_SEAL_OWN);
+	ck_assert_uint_eq(ctl_chan_fs(ds_chan), MDS_FS);
+	ask(0, 21, 5000);
+	wait_done(1);
+	ck_assert_int_eq(done_err[0], 0);
+	ck_assert_uint_eq(done_size[0], 42);
+}
+
+START_TEST(it_asks_and_uses_its_keys_of_that_file_system)
+{
+	speak(2, CTL_SEAL_OWN);
+}
+END_TEST
+
+START_TEST(it_does_not_ask_what_it_knows)
+{
+	speak(1, CTL_SEAL_OWN);
+}
+END_TEST
+
+START_TEST(it_meets_where_it_has_no_keys)
+{
+	speak(2, CTL_SEAL_MEET);
+}
+END_TEST
+
+START_TEST(another_file_system_than_expected_is_said)
+{
+	run_until(has_failed);
+	ck_assert_int_eq(ready_err, -EXDEV);
+}
+END_TEST
+
+/* It answers a question as any HELLO that it does not know. */
+START_TEST(an_mds_that_knows_no_question_is_of_file_system_1)
+{
+	run_until(has_failed);
+	ck_assert_int_eq(ready_err, -EAGAIN);
+	ck_assert_uint_eq(hellos, 1);
+	ck_assert_uint_eq(picked, 0);
 }
 END_TEST
 
@@ -644,11 +763,33 @@ START_TEST(newer_data_server_is_answered_our_highest)
 }
 END_TEST
 
+START_TEST(a_question_is_answered_without_a_channel)
+{
+	ck_assert_int_eq(hello(CTL_HELLO_ASK | CTL_PROTOCOL, 48), 0);
+	ck_assert_int_eq(accept_err, -EAGAIN);
+	ck_assert_ptr_null(mds_chan);
+	ck_assert_uint_eq(raw_protocol, CTL_PROTOCOL | MDS_FS * CTL_HELLO_FS);
+	ck_assert_int_eq(hello(CTL_HELLO_ASK | 5, 48), 0);
+	ck_assert_ptr_null(mds_chan);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("ctl_chan");
 	TCase *c = tcase_create("channel"), *h = tcase_create("hello"),
 	      *o = tcase_create("old mds");
+	const struct {
+		const char *name;
+		void (*setup)(void);
+		const TTest *test;
+	} own[] = {
+		{"own", setup_own, it_asks_and_uses_its_keys_of_that_file_system},
+		{"known", setup_own_known, it_does_not_ask_what_it_knows},
+		{"meet", setup_meet, it_meets_where_it_has_no_keys},
+		{"moved", setup_moved, another_file_system_than_expected_is_said},
+		{"old", setup_own_of_old_mds, an_mds_that_knows_no_question_is_of_file_system_1},
+	};
 
 	tcase_add_checked_fixture(c, setup, teardown);
 	tcase_add_test(c, both_ends_ask_and_answer);
@@ -672,7 +813,15 @@ static Suite *suite(void)
 	tcase_add_test(h, older_data_server_is_answered_its_own_protocol);
 	tcase_add_test(h, older_data_server_does_not_join_another_file_system);
 	tcase_add_test(h, newer_data_server_is_answered_our_highest);
+	tcase_add_test(h, a_question_is_answered_without_a_channel);
 	suite_add_tcase(s, h);
+	for (unsigned i = 0; i < sizeof(own) / sizeof(own[0]); i++) {
+		TCase *t = tcase_create(own[i].name);
+
+		tcase_add_checked_fixture(t, own[i].setup, teardown);
+		tcase_add_test(t, own[i].test);
+		suite_add_tcase(s, t);
+	}
 	return s;
 }
 

@@ -8,7 +8,7 @@
 START_TEST(handles_of_others_are_bad_handles)
 {
 	struct cap c = cap_make(CAP_READ | CAP_WRITE);
-	uint8_t key[CAP_KEY_LEN], other_uuid[16] = "another server";
+	uint8_t key[CAP_KEY_LEN], own[CAP_CLUSTER_KEY_LEN], other_uuid[16] = "another server";
 	struct nfs_call *call;
 	struct fh fh = rw();
 
@@ -17,9 +17,17 @@ START_TEST(handles_of_others_are_bad_handles)
 	fh = rw();
 	fh.b[20] ^= 1; /* the epoch: not covered by luck */
 	ck_assert_uint_eq(do_write(fh, 0, "x", 1, 0), NFS3ERR_BADHANDLE);
-	cap_derive_key(cluster_key, other_uuid, 1, key);
+	cap_derive_fs(cluster_key, FS, own);
+	cap_derive_key(own, other_uuid, 1, key);
 	cap_mint(&c, key, fh.b);
 	ck_assert_uint_eq(read_status(fh), NFS3ERR_BADHANDLE);
+	/* With keys that the MDS of another file system has. */
+	for (uint16_t fs = 1; fs < FS; fs += FS - 2) {
+		cap_derive_fs(cluster_key, fs, own);
+		cap_derive_key(own, ds_uuid, c.cp_key, key);
+		cap_mint(&c, key, fh.b);
+		ck_assert_uint_eq(read_status(fh), NFS3ERR_BADHANDLE);
+	}
 	c.cp_obj.co_fs = FS + 1;
 	ck_assert_uint_eq(read_status(mint(&c)), NFS3ERR_BADHANDLE);
 	for (unsigned len = 0; len <= 64; len += 31) {

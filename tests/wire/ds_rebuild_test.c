@@ -67,11 +67,12 @@ static uint32_t epoch;
 static struct fh fh_of(int which, unsigned rights)
 {
 	struct cap c = cap_make(rights);
-	uint8_t key[CAP_KEY_LEN];
+	uint8_t key[CAP_KEY_LEN], own[CAP_CLUSTER_KEY_LEN];
 	struct fh fh;
 
 	c.cp_epoch = epoch;
-	cap_derive_key(cluster_key, server[which].sv_uuid, c.cp_key, key);
+	cap_derive_fs(cluster_key, c.cp_obj.co_fs, own);
+	cap_derive_key(own, server[which].sv_uuid, c.cp_key, key);
 	cap_mint(&c, key, fh.b);
 	return fh;
 }

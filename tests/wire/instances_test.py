@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from harness import *  # noqa: E402,F403
 from daemons import Http, ask, connect, environment, get_metrics, program  # noqa: E402
 from nfs41 import Client, err  # noqa: E402
 from pageblocks import changed, only  # noqa: E402
+from siphash import siphash  # noqa: E402
 from steps import one_server  # noqa: E402
 
 ACCES, BADHANDLE = 13, 10001
@@ -54,13 +56,45 @@ class Two:
         if not self.cluster:
             self.cluster = ask(self.admin["a"], "GET", "/v1/status")["cluster"]
 
-    def ds(self, *mdss):
-        self.start("ds", "weft-ds", self.ds_keys(*(f"127.0.0.1:{self.port[m]}" for m in mdss)))
+    def ds(self, *mdss, cluster_key=True):
+        self.start("ds", "weft-ds", self.ds_keys(*(f"127.0.0.1:{self.port[m]}" for m in mdss),
+                                                 cluster_key=cluster_key))
 
-    def ds_keys(self, *addresses):
-        own = [
+    def ds_again(self, *mdss):
+        """The data server, which has no cluster key any more."""
+        self.kill("ds")
+        self.ds(*mdss, cluster_key=False)
+        self.wait_joined(*mdss)
+
+    def weft(self, name, *args):
+        done = subprocess.run([program("weft"), "--admin", self.admin[name], *args],
+                              capture_output=True, text=True, timeout=120, check=False)
+        check(done.returncode, 0, f"{args}: {done.stdout + done.stderr}")
+        return done.stdout
+
+    def rotate(self, name):
+        """A new cluster key of this file system, and the data server has its keys."""
+        self.weft(name, "key", "rotate", "--yes")
+        eventually(lambda: not json.loads(self.weft(name, "key", "status", "--json"))["servers"],
+                   60, f"the data server has the new keys of {name}")
+
+    def has_own(self, *names):
+        eventually(lambda: all(not json.loads(self.weft(n, "key", "status", "--json"))["servers"]
+                               for n in names), 60, "the data server has keys of its own")
+
+    def cap_key(self, name):
+        """The key of capabilities that this metadata server has for the data server."""
+        path = f"{self.top}/{name}.{len(os.listdir(self.top))}.ds.key"
+        self.weft(name, "ds", "key", "ds", "--out", path)
+        with open(path, encoding="ascii") as f:
+            got = dict(line.split("=", 1) for line in f.read().splitlines()[1:])
+        return int(got["number"]), bytes.fromhex(got["cap"])
+
+    def ds_keys(self, *addresses, cluster_key=True):
+        own = [f"ds.cluster_key={self.top}/key"] if cluster_key else []
+        own += [
             f"ds.store={self.top}/ds", f"ds.listen=127.0.0.1:{self.port['ds']}",
-            f"ds.cluster_key={self.top}/key", f"ds.admin={self.admin['ds']}", "ds.name=ds",
+            f"ds.admin={self.admin['ds']}", "ds.name=ds",
             "ds.mds=" + ",".join(addresses),
             f"ds.lease={LEASE_MS}ms", "ds.heartbeat=500ms"]
         return [x for s in own for x in ("-o", s)]
@@ -282,6 +316,111 @@ def test_two_addresses_of_one_server_do_not_fight(w):
     joins = w.log("ds").count("joined as data server")
     check(joins <= 3, True, f"{joins} joins")  # two of before, for a and b
     check(w.run["a"].poll(), None, "the metadata server goes on")
+
+
+def served(w, *files):
+    """Each file is read and written, also over a new connection."""
+    for x in files:
+        ds = type(x[4])(("127.0.0.1", w.port["ds"]))
+        eventually(lambda x=x, ds=ds: ds.read(x[5], 0, 1).status == 0, 30, "READ")
+        check(ds.write(x[5], 0, b"w").status, 0, "WRITE")
+        ds.close()
+
+
+def test_a_rotation_of_one_changes_its_keys_alone(w):
+    w.has_own("a", "b")
+    a, b = w.file("a", "d", b"1"), w.file("b", "d", b"2")
+    w.rotate("a")
+    check([w.cap_key(n)[0] for n in "ab"], [1, 0])
+    served(w, a, b)
+    w.ds_again("a", "b")
+    served(w, a, b)
+    w.rotate("b")
+    check([w.cap_key(n)[0] for n in "ab"], [1, 1])
+    served(w, a, b, w.file("b", "e", b"3"))  # the handles of number 0 too
+    w.ds_again("a", "b")
+    served(w, a, b, w.file("b", "f", b"4"), w.file("a", "e", b"5"))
+    check(sorted(n for n in os.listdir(f"{w.top}/ds") if n.startswith("key")),
+          ["key", "key.before", "key.before.fs2", "key.fs2"])
+
+
+def sealed(fh, number, key):
+    """A handle of the same object, which an instance seals: with every right, never fenced."""
+    head = bytes([fh[0] | 7, number]) + fh[2:16] + b"\xff" * 4 + b"\0" * 4
+    return head + siphash(key, head)
+
+
+def test_one_cannot_seal_for_the_others_files(w):
+    w.has_own("a", "b")
+    files = {n: w.file(n, "d", n.encode()) for n in "ab"}
+    keys = {n: w.cap_key(n) for n in "ab"}
+    check(keys["a"][1] != keys["b"][1], True, "keys of the same number")
+    ds = files["a"][4]
+    for own, other in (("a", "b"), ("b", "a")):
+        fh = files[own][5]
+        check(ds.read(sealed(fh, *keys[own]), 0, 1).data, own.encode(), "its own is believed")
+        check(ds.read(sealed(fh, *keys[other]), 0, 1).status, BADHANDLE)
+        check(ds.write(sealed(fh, *keys[other]), 0, b"X").status, BADHANDLE)
+        # Another inode number of the sealer's file system: there is no such object.
+        ino = struct.unpack(">Q", fh[8:16])[0]
+        moved = (ino & (1 << 48) - 1) | (2 << 48 if own == "a" else 0)
+        check(ds.read(sealed(fh[:8] + struct.pack(">Q", moved) + fh[16:], *keys[other]), 0, 1)
+              .data, other.encode(), "each has this inode number")
+
+
+def test_it_meets_another_with_the_keys_of_one(w):
+    w.kill("ds")
+    shutil.rmtree(f"{w.top}/ds")
+    w.kill("a")
+    w.kill("b")
+    for n in "ab":
+        shutil.rmtree(f"{w.top}/{n}")
+        os.unlink(f"{w.top}/{n}.log")
+    w.cluster = None
+    w.mds("a")
+    w.ds("a")
+    w.wait_joined("a")
+    w.has_own("a")
+    w.rotate("a")
+    w.mds("b", 2)
+    w.ds_again("a", "b")
+    w.has_own("b")
+    a, b = w.file("a", "d", b"1"), w.file("b", "d", b"2")
+    served(w, a, b)
+    check("has keys of another file system" in w.log("b"), True)
+    check("joined with the cluster key" in w.log("b"), False)
+    w.ds_again("a", "b")
+    served(w, a, b)
+    # It has keys of b now, and cannot be met again.
+    w.kill("ds")
+    os.unlink(f"{w.top}/ds/key.fs2")
+    w.ds("a", "b", cluster_key=False)
+    w.wait_joined("a")
+    eventually(lambda: "own keys" in w.joined()[str(w.port["b"])].get("why", ""), 60,
+               f"b refuses it: {w.joined()}")
+    w.weft("b", "ds", "key", "ds", "--out", f"{w.top}/again.key")
+    w.kill("ds")
+    w.start("ds", "weft-ds", [*w.ds_keys(f"127.0.0.1:{w.port['a']}", f"127.0.0.1:{w.port['b']}",
+                                         cluster_key=False), "-o", f"ds.key={w.top}/again.key"])
+    w.wait_joined("a", "b")
+    served(w, a, b)
+
+
+def test_after_a_rotation_the_administrator_admits_whom_it_meets(w):
+    w.has_own("a", "b")
+    w.rotate("b")
+    w.kill("ds")
+    shutil.rmtree(f"{w.top}/ds")
+    w.weft("a", "ds", "key", "other", "--out", f"{w.top}/other.key")
+    keys = [*w.ds_keys(f"127.0.0.1:{w.port['a']}", f"127.0.0.1:{w.port['b']}", cluster_key=False),
+            "-o", "ds.name=other", "-o", f"ds.key={w.top}/other.key"]
+    w.start("ds", "weft-ds", keys)
+    w.wait_joined("a")
+    eventually(lambda: "must admit" in w.joined()[str(w.port["b"])].get("why", ""), 60,
+               f"b waits: {w.joined()}")
+    w.weft("b", "ds", "admit", "other")
+    w.wait_joined("a", "b")
+    eventually(lambda: os.path.exists(f"{w.top}/ds/key.fs2"), 60, "b has sent its keys")
 
 
 def made(c, name):

@@ -338,10 +338,11 @@ struct fh {
 
 static struct fh mint(const struct cap *c)
 {
-	uint8_t key[CAP_KEY_LEN];
+	uint8_t key[CAP_KEY_LEN], own[CAP_CLUSTER_KEY_LEN];
 	struct fh fh;
 
-	cap_derive_key(cluster_key, ds_uuid, c->cp_key, key);
+	cap_derive_fs(cluster_key, c->cp_obj.co_fs, own);
+	cap_derive_key(own, ds_uuid, c->cp_key, key);
 	cap_mint(c, key, fh.b);
 	return fh;
 }

@@ -79,7 +79,7 @@ static int hex(const char *s, uint8_t *out, unsigned max)
 /* A handle to an object of its own, as the MDS mints one. */
 static void mint(const char *key_file, const char *uuid_hex, unsigned fs, unsigned long ino)
 {
-	uint8_t cluster[CAP_CLUSTER_KEY_LEN], uuid[16], key[CAP_KEY_LEN];
+	uint8_t cluster[CAP_CLUSTER_KEY_LEN], own[CAP_CLUSTER_KEY_LEN], uuid[16], key[CAP_KEY_LEN];
 	struct cap c = {.cp_obj = {.co_ino = ino, .co_fs = (uint16_t)fs, .co_incarnation = 1},
 			.cp_rights = CAP_READ | CAP_WRITE,
 			.cp_key = 0, /* the key before a rotation */
@@ -94,7 +94,8 @@ static void mint(const char *key_file, const char *uuid_hex, unsigned fs, unsign
 		exit(2);
 	}
 	fclose(f);
-	cap_derive_key(cluster, uuid, c.cp_key, key);
+	cap_derive_fs(cluster, c.cp_obj.co_fs, own);
+	cap_derive_key(own, uuid, c.cp_key, key);
 	cap_mint(&c, key, run.fh.b);
 	run.fh.n = CAP_LEN;
 }
