@@ -59,6 +59,7 @@ struct ds_control {
 	struct rpc_program dc_prog;
 	struct ctl_chan *dc_chan; /* NULL while there is no connection */
 	bool dc_ready;		  /* the handshake is done */
+	bool dc_joining;	  /* a JOIN is sent, and what it gave is not in the store yet */
 	uint32_t dc_backoff_ms;
 	struct loop_timer dc_timer; /* the next join, or the next heartbeat */
 	/* when the load was last reported; ds_nfs3_busy_us at that time */
@@ -107,8 +108,8 @@ static void timer_next(struct ds_control *c, uint32_t ms)
 	loop_timer_start(loop_self(), &c->dc_timer, ms);
 }
 
-/* The MDS of the same file system that this server has joined over another connection, or NULL: two
- * addresses of one MDS would take the server from each other. */
+/* The MDS of the same file system that this server has joined, or is joining, over another
+ * connection, or NULL: two addresses of one MDS would take the server from each other. */
 static const struct ds_control *joined_beside(const struct ds_control *c)
 {
 	struct ds_fs *f = atomic_load(&c->dc_fs);
@@ -116,7 +117,8 @@ static const struct ds_control *joined_beside(const struct ds_control *c)
 	for (unsigned i = 0; f && i < atomic_load(&c->dc_ds->d_nmds); i++) {
 		const struct ds_control *o = c->dc_ds->d_control[i];
 
-		if (o != c && atomic_load(&o->dc_joined) && atomic_load(&o->dc_fs) == f)
+		if (o != c && (o->dc_joining || atomic_load(&o->dc_joined)) &&
+		    atomic_load(&o->dc_fs) == f)
 			return o;
 	}
 	return NULL;
@@ -238,6 +240,7 @@ static void joined(struct loop_msg *m)
 		free(jw);
 		return;
 	}
+	c->dc_joining = false;
 	if (!jw->jw_err)
 		atomic_store(&c->dc_fs, jw->jw_fs);
 	if (jw->jw_err) {
@@ -342,6 +345,7 @@ static void control_join_done(void *arg, int err, const ctl_response *res)
 					 : &res->result.ctl_result_u.join;
 	struct join_work *jw;
 
+	c->dc_joining = false;
 	if (err == -ECONNRESET)
 		return; /* the next connection joins */
 	if (err) {
@@ -405,6 +409,7 @@ static void control_join_done(void *arg, int err, const ctl_response *res)
 				       (uint16_t)jr->fs, &jw->jw_key);
 	if (res->result.op == CTL_OP_JOIN2)
 		join_more(jw, &res->result.ctl_result_u.join2);
+	c->dc_joining = true;
 	ds_store_submit(c->dc_ds->d_store, DS_WORKER_ORDERS, &jw->jw_job);
 }
 
@@ -541,8 +546,11 @@ static void join_send(struct ds_control *c)
 		req.ctl_request_u.join2.more.more_val = more;
 	}
 	c->dc_sent_ns = clock_boot_ns();
-	if (ctl_chan_call(c->dc_chan, &req, CTL_JOIN_MS, control_join_done, c))
+	c->dc_joining = true;
+	if (ctl_chan_call(c->dc_chan, &req, CTL_JOIN_MS, control_join_done, c)) {
+		c->dc_joining = false;
 		join_later(c, "cannot send the request");
+	}
 }
 
 /* ---- HEARTBEAT ---- */
@@ -749,6 +757,7 @@ static void down(struct rpc_client *cl, int err, void *arg)
 		reason(c, "no connection: %s", strerror(-err));
 	c->dc_reason = false;
 	c->dc_ready = false;
+	c->dc_joining = false;
 	c->dc_lost_beats = 0;
 	c->dc_backoff_ms = BACKOFF_MIN_MS;
 	loop_timer_stop(loop_self(), &c->dc_timer);
