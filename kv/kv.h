@@ -18,7 +18,7 @@
  *   transaction: a mutation that returns an error has written nothing.
  * - A failed commit aborts the batch: each member's o_done gets that error. A failed sync ends the
  *   process (what is on disk is unknown).
- * - A redo log makes a commit durable (kv_log.c). kv_open replays the log after a crash.
+ * - A redo log makes a commit durable (kv_redo.h). kv_open replays the log after a crash.
  * - The batch's write set (puts and deletes, in order) is visible to the engine as a value before
  *   it is applied (kv_writeset), for replication.
  * - The store refuses writes on a full disk before the commit, one mutation at a time: see kv_put.
@@ -55,6 +55,7 @@ struct kv_slice {
 	size_t s_len;
 };
 
+struct kv_redo;
 struct kv_opts {
 	bool ko_readonly;
 	/* create the store when there is none (and its folder, but not the folder's parents) */
@@ -67,6 +68,12 @@ struct kv_opts {
 	int64_t ko_archive;
 	/* The archive that is there goes: what comes now does not follow from it. */
 	bool ko_archive_new;
+	/* For writing: the log that the store is a copy of (kv_redo.h). NULL: the store has its log
+	 * in files. */
+	const struct kv_redo *ko_redo;
+	/* With ko_redo: follow the log that another process writes. Mutations get -EROFS until
+	 * kv_promote. */
+	bool ko_follow;
 };
 
 /* path: a folder. Starts the committer thread, unless read-only: then mutations get -EROFS. On
@@ -88,7 +95,8 @@ int kv_read_renew(struct kv_txn *t);
 /* Ends and frees the handle. */
 void kv_read_end(struct kv_txn *t);
 
-/* The number of the last transaction that this snapshot sees. */
+/* The number of the last transaction that this snapshot sees; in a copy of a log elsewhere, of the
+ * last batch. */
 uint64_t kv_read_number(const struct kv_txn *t);
 /* Returns 0, -ENOENT, or another negative errno (-EIO: the store is damaged). In both kinds of
  * transaction. */

@@ -588,6 +588,41 @@ void kv_archive_add(struct kv *kv, const void *rec)
 		archive_give_up(kv, rc);
 }
 
+struct taking {
+	struct kv *ta_kv;
+	uint64_t ta_upto;
+};
+
+static int take_one(void *arg, uint64_t number, void *rec, uint32_t len)
+{
+	struct taking *ta = arg;
+
+	(void)len;
+	if (number > ta->ta_upto)
+		return 1;
+	kv_archive_add(ta->ta_kv, rec);
+	return ta->ta_kv->k_archive->ao_off;
+}
+
+void kv_archive_take(struct kv *kv, uint64_t upto)
+{
+	struct kv_archive_out *ao = kv->k_archive;
+	struct taking ta = {kv, upto};
+	char err[512] = "";
+	int rc;
+
+	if (!ao || ao->ao_off || ao->ao_last >= upto)
+		return;
+	rc = kv->k_redo.r_ops->ro_read(kv->k_redo.r_log, ao->ao_last, take_one, &ta, err,
+				       sizeof(err));
+	/* A batch that could not be read is missing: kv_archive_add finds the gap at the next. */
+	if (rc < 0)
+		log_error("kv: %s: cannot read the log for the archive: %s", kv->k_path, err);
+	/* It is gone from a log elsewhere, which is asked the same again. */
+	if (rc == -ESTALE)
+		archive_give_up(kv, rc);
+}
+
 static uint64_t archive_bytes(const char *folder, const struct segments *sg)
 {
 	uint64_t bytes = 0;
@@ -704,13 +739,13 @@ static int archive_begin(struct kv *kv, uint64_t last)
 void kv_archive_begin(struct kv *kv)
 {
 	struct kv_archive_out *ao = kv->k_archive;
-	MDB_envinfo info;
+	uint64_t held = kv_held(kv);
 	int rc;
 
-	if (!ao || ao->ao_off)
+	if (!ao || ao->ao_off || ao->ao_last == held)
 		return;
-	mdb_env_info(kv->k_env, &info);
-	if (ao->ao_last == info.me_last_txnid)
+	/* A log elsewhere still has what the archive lacks, and has all that it has more. */
+	if (!kv_redo_local(kv) && ao->ao_last != UINT64_MAX)
 		return;
 	if (ao->ao_last != UINT64_MAX)
 		snprintf(ao->ao_gap, sizeof(ao->ao_gap),
@@ -720,7 +755,7 @@ void kv_archive_begin(struct kv *kv)
 			 "next backup has to be a full one",
 			 kv->k_path, ao->ao_gap);
 	archive_remove(ao->ao_folder);
-	rc = archive_begin(kv, info.me_last_txnid);
+	rc = archive_begin(kv, held);
 	if (rc)
 		archive_give_up(kv, rc);
 	else

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kv_checkpoint.c - makes checkpoints of the store, and opens, replays and closes its log. kv_log.c
- * says what must hold, and why it does.
+ * kv_checkpoint.c - makes checkpoints of the store, puts the newest one back after a crash, and
+ * opens and closes the files that have them. kv_log.c says what must hold, and why it does.
+ *
+ * Where the log is elsewhere, the same headers are in copy.0 and copy.1, without records.
  *
  * A checkpoint is due when the log's file is half full, when KV_CHECKPOINT_NS have passed since the
  * first record after the last checkpoint, and when the committer asks for one. A thread makes
@@ -39,7 +41,7 @@ struct stamp {
 _Static_assert(sizeof(struct stamp) == KV_STAMP_LEN, "format");
 static const char stamp_magic[8] = {'W', 'E', 'F', 'T', 'D', 'A', 'T', 1};
 
-static int kv_checkpoint_open_in(const char *folder, const char *name, int flags)
+int kv_open_in(const char *folder, const char *name, int flags)
 {
 	char file[4096];
 	int fd;
@@ -50,9 +52,16 @@ static int kv_checkpoint_open_in(const char *folder, const char *name, int flags
 	return fd < 0 ? -errno : fd;
 }
 
-static const char *file_name(unsigned i)
+const char *kv_head_name(bool copy, unsigned i)
 {
-	return i ? "redo.1" : "redo.0";
+	static const char *const names[2][2] = {{"redo.0", "redo.1"}, {"copy.0", "copy.1"}};
+
+	return names[copy][i];
+}
+
+static const char *file_name(const struct kv *kv, unsigned i)
+{
+	return kv_head_name(!kv_redo_local(kv), i);
 }
 
 /* A checkpoint */
@@ -79,9 +88,7 @@ static int pin(struct kv *kv, MDB_txn **out)
 }
 
 struct checkpoint {
-	/* the records that the checkpoint makes unnecessary: their file, generation and end */
-	unsigned ck_file;
-	uint64_t ck_gen, ck_end;
+	uint64_t ck_number; /* newest batch in it */
 	MDB_txn *ck_pin;
 	struct kv_log_head ck_head;
 };
@@ -103,9 +110,9 @@ static int kv_checkpoint_begin(struct kv *kv, struct checkpoint *ck)
 	rc = pin(kv, &ck->ck_pin);
 	if (rc)
 		return rc;
-	ck->ck_file = lg->lg_cur;
-	ck->ck_gen = lg->lg_gen;
-	ck->ck_end = lg->lg_pos;
+	lg->lg_was_file = lg->lg_cur;
+	lg->lg_was_gen = lg->lg_gen;
+	lg->lg_was_end = lg->lg_pos;
 	lg->lg_cur ^= 1;
 	lg->lg_gen++;
 	lg->lg_pos = KV_LOG_BLOCK;
@@ -115,11 +122,14 @@ static int kv_checkpoint_begin(struct kv *kv, struct checkpoint *ck)
 	ck->ck_head.lh_gen = htole64(lg->lg_gen);
 	ck->ck_head.lh_txnid = htole64(mdb_txn_id(ck->ck_pin));
 	ck->ck_head.lh_psize = htole32(kv->k_psize);
+	ck->ck_number = kv_held(kv);
 	pthread_cond_broadcast(&lg->lg_done);
 	return 0;
 }
 
-static int write_head(struct kv_log_file *lf, struct kv_log_head *h)
+/* A copy has its header twice. No record of it tells a header that was torn by a crash from one
+ * that was whole and got damaged. So one of the two is whole at any time. */
+static int write_head(const struct kv *kv, struct kv_log_file *lf, struct kv_log_head *h)
 {
 	char *block = aligned_alloc(KV_LOG_BLOCK, KV_LOG_BLOCK);
 	int rc;
@@ -130,11 +140,11 @@ static int write_head(struct kv_log_file *lf, struct kv_log_head *h)
 	memset(block, 0, KV_LOG_BLOCK);
 	memcpy(block, h, sizeof(*h));
 	rc = kv_log_write(lf->lf_fd, block, KV_LOG_BLOCK, 0, true);
+	if (!rc && !kv_redo_local(kv))
+		rc = kv_log_write(lf->lf_fd, block, KV_LOG_BLOCK, KV_LOG_BLOCK, true);
 	free(block);
 	return rc;
 }
-
-static void archive_records(struct kv *kv, const struct checkpoint *ck);
 
 /* Steps 2 to 4. Only one checkpoint is made at a time, so lg_cur and lg_gen do not change
  * meanwhile. */
@@ -152,15 +162,17 @@ static void kv_checkpoint_finish(struct kv *kv, struct checkpoint *ck, bool clea
 		log_fatal("kv: %s: a sync failed, what is on the disk is unknown: %s", kv->k_path,
 			  strerror(-rc));
 	crash_point("kv-synced");
-	archive_records(kv, ck);
+	kv_archive_take(kv, ck->ck_number);
 	kv_archive_sync(kv);
-	kv_archive_again(kv, le64toh(ck->ck_head.lh_txnid));
+	kv_archive_again(kv, ck->ck_number);
 	crash_point("kv-archived");
 	ck->ck_head.lh_clean = htole32(clean);
-	rc = write_head(&lg->lg_file[lg->lg_cur], &ck->ck_head);
+	rc = write_head(kv, &lg->lg_file[lg->lg_cur], &ck->ck_head);
 	if (rc)
 		log_fatal("kv: %s: cannot write a checkpoint: %s", kv->k_path, strerror(-rc));
 	crash_point("kv-checkpoint");
+	if (kv->k_redo.r_ops->ro_trim)
+		kv->k_redo.r_ops->ro_trim(kv->k_redo.r_log, ck->ck_number);
 	if (old)
 		mdb_txn_abort(old);
 	pthread_mutex_lock(&lg->lg_lock);
@@ -245,6 +257,7 @@ void kv_log_checkpoint(struct kv *kv)
 /* The newest header */
 
 struct heads {
+	bool hd_copy;
 	struct kv_log_head hd_head[2];
 	bool hd_there[2], hd_ok[2];
 };
@@ -270,25 +283,32 @@ static bool knows_newer(int fd, const uint8_t *id, uint64_t gen, off_t size)
 	return newer;
 }
 
+static ssize_t read_head(int fd, struct kv_log_head *h, off_t at, bool *ok)
+{
+	ssize_t n = pread(fd, h, sizeof(*h), at);
+
+	*ok = n == sizeof(*h) && kv_log_head_ok(h);
+	return n < 0 ? -errno : n;
+}
+
 static int read_heads(const char *path, struct heads *hd, struct kv_failure *f)
 {
 	for (unsigned i = 0; i < 2; i++) {
-		int fd = kv_checkpoint_open_in(path, file_name(i), O_RDONLY);
+		const char *name = kv_head_name(hd->hd_copy, i);
+		int fd = kv_open_in(path, name, O_RDONLY);
 		ssize_t n;
 
 		if (fd < 0 && fd != -ENOENT)
-			return kv_fail(f, fd, "%s/%s: %s", path, file_name(i), strerror(-fd));
+			return kv_fail(f, fd, "%s/%s: %s", path, name, strerror(-fd));
 		if (fd < 0)
 			continue;
-		n = pread(fd, &hd->hd_head[i], sizeof(hd->hd_head[i]), 0);
-		if (n < 0)
-			n = -errno;
+		n = read_head(fd, &hd->hd_head[i], 0, &hd->hd_ok[i]);
+		if (n >= 0 && hd->hd_copy && !hd->hd_ok[i])
+			n = read_head(fd, &hd->hd_head[i], KV_LOG_BLOCK, &hd->hd_ok[i]);
 		close(fd);
 		if (n < 0)
-			return kv_fail(f, (int)n, "%s/%s: %s", path, file_name(i),
-				       strerror((int)-n));
+			return kv_fail(f, (int)n, "%s/%s: %s", path, name, strerror((int)-n));
 		hd->hd_there[i] = true;
-		hd->hd_ok[i] = n == sizeof(hd->hd_head[i]) && kv_log_head_ok(&hd->hd_head[i]);
 	}
 	return 0;
 }
@@ -297,7 +317,7 @@ static int read_heads(const char *path, struct heads *hd, struct kv_failure *f)
  * it, or 0. */
 static uint64_t stamp_of(const char *path, const uint8_t *id)
 {
-	int fd = kv_checkpoint_open_in(path, "data.mdb", O_RDONLY);
+	int fd = kv_open_in(path, "data.mdb", O_RDONLY);
 	struct stamp st;
 	bool mine;
 
@@ -316,13 +336,15 @@ static int check_newest(const char *path, const struct heads *hd, unsigned at, s
 	const struct kv_log_head *h = &hd->hd_head[at];
 
 	if (hd->hd_ok[at ^ 1] && memcmp(h->lh_id, hd->hd_head[at ^ 1].lh_id, KV_LOG_ID) != 0)
-		return kv_fail(f, -EIO, "%s: redo.0 and redo.1 are not of one store", path);
+		return kv_fail(f, -EIO, "%s: %s and %s are not of one store", path,
+			       kv_head_name(hd->hd_copy, 0), kv_head_name(hd->hd_copy, 1));
 	if (!hd->hd_there[at ^ 1] &&
 	    (!h->lh_clean || stamp_of(path, h->lh_id) > le64toh(h->lh_gen)))
 		return kv_fail(f, -EIO, "%s: the store was not closed, and %s is not there", path,
-			       file_name(at ^ 1));
+			       kv_head_name(hd->hd_copy, at ^ 1));
 	for (unsigned i = 0; i < 2; i++) {
-		int fd = hd->hd_there[i] ? kv_checkpoint_open_in(path, file_name(i), O_RDONLY) : -1;
+		int fd = hd->hd_there[i] ? kv_open_in(path, kv_head_name(hd->hd_copy, i), O_RDONLY)
+					 : -1;
 		struct stat st;
 		bool newer;
 
@@ -340,13 +362,15 @@ static int check_newest(const char *path, const struct heads *hd, unsigned at, s
 	return 0;
 }
 
-/* Returns the number of the file with the newest header, or -ENOENT if there is no log. */
-static int newest(const char *path, struct heads *hd, struct kv_failure *f)
+/* Returns the number of the file with the newest header, or -ENOENT if there is no log. copy: of a
+ * copy of a log elsewhere. */
+static int newest(const char *path, bool copy, struct heads *hd, struct kv_failure *f)
 {
 	unsigned at;
 	int rc;
 
 	memset(hd, 0, sizeof(*hd));
+	hd->hd_copy = copy;
 	rc = read_heads(path, hd, f);
 	if (rc)
 		return rc;
@@ -354,9 +378,9 @@ static int newest(const char *path, struct heads *hd, struct kv_failure *f)
 		return -ENOENT;
 	if (!hd->hd_ok[0] && !hd->hd_ok[1])
 		return kv_fail(f, -EIO,
-			       "%s: the log is damaged: redo.0 and redo.1 have no checkpoint that "
-			       "can be read",
-			       path);
+			       "%s: the log is damaged: %s and %s have no checkpoint that can be "
+			       "read",
+			       path, kv_head_name(copy, 0), kv_head_name(copy, 1));
 	at = !hd->hd_ok[0] ||
 	     (hd->hd_ok[1] && le64toh(hd->hd_head[1].lh_gen) > le64toh(hd->hd_head[0].lh_gen));
 	rc = check_newest(path, hd, at, f);
@@ -365,12 +389,16 @@ static int newest(const char *path, struct heads *hd, struct kv_failure *f)
 
 int kv_log_look(const char *path, struct kv_failure *f)
 {
-	struct heads hd;
-	int at = newest(path, &hd, f);
+	for (int copy = 0; copy < 2; copy++) {
+		struct heads hd;
+		int at = newest(path, copy, &hd, f);
 
-	if (at < 0)
-		return at == -ENOENT ? 0 : at;
-	return !hd.hd_head[at].lh_clean;
+		if (at >= 0)
+			return !hd.hd_head[at].lh_clean;
+		if (at != -ENOENT)
+			return at;
+	}
+	return 0;
 }
 
 /* Recovery */
@@ -380,7 +408,7 @@ int kv_log_look(const char *path, struct kv_failure *f)
 static int keep_readers_out(struct kv *kv, struct kv_failure *f)
 {
 	struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1}, who;
-	int fd = kv_checkpoint_open_in(kv->k_path, "lock.mdb", O_RDWR | O_CREAT);
+	int fd = kv_open_in(kv->k_path, "lock.mdb", O_RDWR | O_CREAT);
 
 	if (fd < 0)
 		return kv_fail(f, fd, "%s/lock.mdb: %s", kv->k_path, strerror(-fd));
@@ -407,9 +435,9 @@ static int check_stamp(struct kv *kv, uint64_t gen, struct kv_failure *f)
 	if (got >= gen && got <= gen + 2)
 		return 0;
 	return kv_fail(f, -ESTALE,
-		       "%s: the log (redo.0, redo.1) has changes to another data.mdb than this "
+		       "%s: the log (%s, %s) has changes to another data.mdb than this "
 		       "one; if this one was put back from a copy, remove the log first",
-		       kv->k_path);
+		       kv->k_path, file_name(kv, 0), file_name(kv, 1));
 }
 
 static int put_back(int fd, const struct kv_log_head *h)
@@ -425,217 +453,20 @@ static int put_back(int fd, const struct kv_log_head *h)
 	return fdatasync(fd) < 0 ? -errno : 0;
 }
 
-static int kv_checkpoint_damaged(struct kv *kv, unsigned file, uint64_t at, const char *what,
-				 struct kv_failure *f)
-{
-	return kv_fail(f, -EIO, "%s: the log is damaged: %s at byte %lu: %s", kv->k_path,
-		       file_name(file), (unsigned long)at, what);
-}
-
-static int kv_checkpoint_apply(struct kv *kv, MDB_txn *txn, const void *rec)
-{
-	uint32_t pos = sizeof(struct kv_log_rec);
-	struct kv_write w;
-
-	while (kv_log_rec_next(rec, &pos, &w) > 0) {
-		MDB_val k = {w.w_key.s_len, (void *)w.w_key.s_data},
-			v = {w.w_val.s_len, (void *)w.w_val.s_data};
-		int rc = w.w_del ? mdb_del(txn, kv->k_dbi, &k, NULL)
-				 : mdb_put(txn, kv->k_dbi, &k, &v, 0);
-
-		if (rc)
-			return rc;
-	}
-	return 0;
-}
-
-static int redo(struct kv *kv, const void *rec, struct kv_failure *f)
-{
-	const struct kv_log_rec *r = rec;
-	MDB_txn *txn;
-	int rc = mdb_txn_begin(kv->k_env, NULL, 0, &txn);
-
-	if (rc == 0) {
-		rc = kv_checkpoint_apply(kv, txn, rec);
-		crash_point("kv-redo");
-		if (rc)
-			mdb_txn_abort(txn);
-		else
-			rc = mdb_txn_commit(txn);
-	}
-	if (rc)
-		return kv_fail(f, kv_errno(rc),
-			       "%s: cannot do transaction %lu of the log again: %s", kv->k_path,
-			       (unsigned long)le64toh(r->rl_txnid), mdb_strerror(rc));
-	crash_point("kv-redone");
-	return 0;
-}
-
-struct replay {
-	bool rp_look; /* only check, change nothing */
-	int rp_fd;
-	unsigned rp_file;
-	uint64_t rp_size, rp_next; /* size of the file; next transaction */
-	uint64_t rp_done;
-	struct kv_log_want rp_want;
-	char *rp_buf;
-	size_t rp_cap;
-};
-
-/* Reads the whole record at rp_want.lw_at into rp_buf. Returns its length, 0 if there is no whole
- * record, or the disk's error. */
-static int read_record(struct replay *rp)
-{
-	struct kv_log_rec r;
-	uint32_t len;
-	ssize_t n = pread(rp->rp_fd, &r, sizeof(r), (off_t)rp->rp_want.lw_at);
-
-	if (n != sizeof(r))
-		return n < 0 ? -errno : 0;
-	len = kv_log_rec_len(&rp->rp_want, &r, rp->rp_size - rp->rp_want.lw_at);
-	if (!len)
-		return 0;
-	if (len > rp->rp_cap) {
-		free(rp->rp_buf);
-		rp->rp_cap = len;
-		rp->rp_buf = malloc(len);
-		if (!rp->rp_buf) {
-			rp->rp_cap = 0;
-			return -ENOMEM;
-		}
-	}
-	n = pread(rp->rp_fd, rp->rp_buf, len, (off_t)rp->rp_want.lw_at);
-	if (n < 0)
-		return -errno;
-	return n == (ssize_t)len && kv_log_rec_ok(&rp->rp_want, rp->rp_buf) ? (int)len : 0;
-}
-
-static uint64_t blocks(int len)
-{
-	return ((uint64_t)len + KV_LOG_BLOCK - 1) / KV_LOG_BLOCK * KV_LOG_BLOCK;
-}
-
-/* Copies the records of the file that the checkpoint makes free into the archive. No commit writes
- * to that file before the checkpoint is complete. */
-static void archive_records(struct kv *kv, const struct checkpoint *ck)
-{
-	struct replay rp = {.rp_size = ck->ck_end,
-			    .rp_want = {kv->k_log.lg_id, ck->ck_gen, KV_LOG_BLOCK}};
-	int len = 1;
-
-	if (!kv->k_archive || ck->ck_end <= KV_LOG_BLOCK)
-		return;
-	rp.rp_fd = kv_checkpoint_open_in(kv->k_path, file_name(ck->ck_file), O_RDONLY);
-	while (rp.rp_fd >= 0 && rp.rp_want.lw_at < rp.rp_size && (len = read_record(&rp)) > 0) {
-		kv_archive_add(kv, rp.rp_buf);
-		rp.rp_want.lw_at += blocks(len);
-	}
-	/* A record that could not be read is missing: kv_archive_add finds the gap at the next. */
-	if (rp.rp_fd < 0)
-		len = rp.rp_fd;
-	if (len <= 0)
-		log_error("kv: %s: cannot read %s for the archive: %s", kv->k_path,
-			  file_name(ck->ck_file), strerror(len ? -len : EIO));
-	if (rp.rp_fd >= 0)
-		close(rp.rp_fd);
-	free(rp.rp_buf);
-}
-
-/* Checks that no record follows the end of the records. */
-static int check_tail(struct kv *kv, struct replay *rp, struct kv_failure *f)
-{
-	uint64_t end = rp->rp_want.lw_at;
-
-	while ((rp->rp_want.lw_at += KV_LOG_BLOCK) < rp->rp_size) {
-		int len = read_record(rp);
-
-		if (len < 0)
-			return kv_fail(f, len, "%s/%s: %s", kv->k_path, file_name(rp->rp_file),
-				       strerror(-len));
-		if (len)
-			return kv_checkpoint_damaged(kv, rp->rp_file, end,
-						     "no whole record, and others follow it", f);
-	}
-	return 0;
-}
-
-static int replay_records(struct kv *kv, struct replay *rp, struct kv_failure *f)
-{
-	for (;;) {
-		const struct kv_log_rec *r;
-		int len = read_record(rp), rc;
-
-		if (len < 0)
-			return kv_fail(f, len, "%s/%s: %s", kv->k_path, file_name(rp->rp_file),
-				       strerror(-len));
-		if (!len)
-			return check_tail(kv, rp, f);
-		r = (const struct kv_log_rec *)rp->rp_buf;
-		if (le64toh(r->rl_txnid) != rp->rp_next || le64toh(r->rl_base) > kv->k_log.lg_base)
-			return kv_checkpoint_damaged(kv, rp->rp_file, rp->rp_want.lw_at,
-						     "a transaction is missing before this one", f);
-		rc = rp->rp_look ? 0 : redo(kv, rp->rp_buf, f);
-		if (rc)
-			return rc;
-		if (!rp->rp_look)
-			kv_archive_add(kv, rp->rp_buf);
-		rp->rp_next++;
-		rp->rp_done++;
-		rp->rp_want.lw_at += blocks(len);
-	}
-}
-
-static int replay_file(struct kv *kv, struct replay *rp, unsigned file, uint64_t gen,
-		       struct kv_failure *f)
-{
-	struct stat st;
-	int rc;
-
-	rp->rp_file = file;
-	rp->rp_fd = kv_checkpoint_open_in(kv->k_path, file_name(file), O_RDONLY);
-	rp->rp_want = (struct kv_log_want){kv->k_log.lg_id, gen, KV_LOG_BLOCK};
-	if (rp->rp_fd < 0)
-		return kv_fail(f, rp->rp_fd, "%s/%s: %s", kv->k_path, file_name(file),
-			       strerror(-rp->rp_fd));
-	rc = fstat(rp->rp_fd, &st) < 0
-		     ? kv_fail(f, -errno, "%s/%s: %m", kv->k_path, file_name(file))
-		     : 0;
-	rp->rp_size = rc ? 0 : (uint64_t)st.st_size;
-	if (rc == 0)
-		rc = replay_records(kv, rp, f);
-	close(rp->rp_fd);
-	return rc;
-}
-
-/* Replays the records of both files, from the newest header on. */
-static int replay(struct kv *kv, struct replay *rp, struct kv_failure *f)
-{
-	struct kv_log *lg = &kv->k_log;
-	int rc;
-
-	rp->rp_next = lg->lg_txnid + 1;
-	rc = replay_file(kv, rp, lg->lg_cur, lg->lg_base, f);
-	if (rc == 0)
-		rc = replay_file(kv, rp, lg->lg_cur ^ 1, lg->lg_base + 1, f);
-	free(rp->rp_buf);
-	return rc;
-}
-
 /* Changes nothing until the whole log has been checked. */
 static int restore(struct kv *kv, const struct kv_log_head *h, struct kv_failure *f)
 {
-	struct replay rp = {.rp_look = true};
 	int rc = check_stamp(kv, le64toh(h->lh_gen), f), fd;
 
 	if (rc == 0)
 		rc = kv_layout_head(kv->k_path, h, f);
-	if (rc == 0)
-		rc = replay(kv, &rp, f);
+	if (rc == 0 && kv_redo_local(kv))
+		rc = kv_log_check(kv, f);
 	if (rc == 0)
 		rc = keep_readers_out(kv, f);
 	if (rc)
 		return rc;
-	fd = kv_checkpoint_open_in(kv->k_path, "data.mdb", O_RDWR);
+	fd = kv_open_in(kv->k_path, "data.mdb", O_RDWR);
 	rc = fd < 0 ? fd : put_back(fd, h);
 	if (fd >= 0)
 		close(fd);
@@ -649,7 +480,7 @@ int kv_log_restore(struct kv *kv, struct kv_failure *f)
 	struct kv_log *lg = &kv->k_log;
 	const struct kv_log_head *h;
 	struct heads hd;
-	int at = newest(kv->k_path, &hd, f);
+	int at = newest(kv->k_path, !kv_redo_local(kv), &hd, f);
 
 	if (at < 0)
 		return at == -ENOENT ? 0 : at;
@@ -682,23 +513,19 @@ static int check_restored(struct kv *kv, struct kv_failure *f)
 int kv_log_replay(struct kv *kv, struct kv_failure *f)
 {
 	struct kv_log *lg = &kv->k_log;
-	struct replay rp = {.rp_look = false};
 	int rc;
 
 	if (!lg->lg_found || lg->lg_clean)
 		return 0;
 	rc = check_restored(kv, f);
-	if (rc)
+	if (rc || !kv_redo_local(kv))
 		return rc;
 	rc = pin(kv, &lg->lg_pin);
 	if (rc)
 		return kv_fail(f, rc, "%s: cannot begin to read: %s", kv->k_path, strerror(-rc));
 	mdb_env_set_flags(kv->k_env, MDB_NOSYNC, 1);
-	rc = replay(kv, &rp, f);
+	rc = kv_redo_replay(kv, lg->lg_txnid, f);
 	lg->lg_gen = lg->lg_base + 1; /* the log may hold records of it */
-	if (rc == 0)
-		log_info("kv: %s: the store was not closed cleanly: replayed %lu commits",
-			 kv->k_path, (unsigned long)rp.rp_done);
 	return rc;
 }
 
@@ -712,16 +539,16 @@ static int kv_checkpoint_make_file(struct kv *kv, unsigned i)
 		.lh_gen = htole64(1), .lh_clean = htole32(1), .lh_psize = htole32(kv->k_psize)};
 	int rc;
 
-	snprintf(tmp, sizeof(tmp), "%s.new", file_name(i));
+	snprintf(tmp, sizeof(tmp), "%s.new", file_name(kv, i));
 	snprintf(from, sizeof(from), "%s/%s", kv->k_path, tmp);
-	snprintf(to, sizeof(to), "%s/%s", kv->k_path, file_name(i));
-	lf.lf_fd = kv_checkpoint_open_in(kv->k_path, tmp, O_RDWR | O_CREAT | O_TRUNC);
+	snprintf(to, sizeof(to), "%s/%s", kv->k_path, file_name(kv, i));
+	lf.lf_fd = kv_open_in(kv->k_path, tmp, O_RDWR | O_CREAT | O_TRUNC);
 	if (lf.lf_fd < 0)
 		return lf.lf_fd;
 	memcpy(h.lh_id, kv->k_log.lg_id, sizeof(h.lh_id));
-	rc = kv_log_grow(&lf, KV_LOG_MIN);
+	rc = kv_log_grow(&lf, kv_redo_local(kv) ? KV_LOG_MIN : 2 * KV_LOG_BLOCK);
 	if (rc == 0 && i == 0)
-		rc = write_head(&lf, &h);
+		rc = write_head(kv, &lf, &h);
 	if (rc == 0 && fsync(lf.lf_fd) < 0)
 		rc = -errno;
 	close(lf.lf_fd);
@@ -737,13 +564,19 @@ static int kv_checkpoint_open_file(struct kv *kv, unsigned i)
 	struct kv_log_file *lf = &kv->k_log.lg_file[i];
 	struct stat st;
 
-	lf->lf_fd = kv_checkpoint_open_in(kv->k_path, file_name(i), O_RDWR | O_DIRECT);
+	lf->lf_fd = kv_open_in(kv->k_path, file_name(kv, i), O_RDWR | O_DIRECT);
 	if (lf->lf_fd == -EINVAL)
-		lf->lf_fd = kv_checkpoint_open_in(kv->k_path, file_name(i), O_RDWR);
+		lf->lf_fd = kv_open_in(kv->k_path, file_name(kv, i), O_RDWR);
 	if (lf->lf_fd < 0)
 		return lf->lf_fd;
 	if (fstat(lf->lf_fd, &st) < 0)
 		return -errno;
+	/* A copy's file has no records. A checkpoint is due when half of this has gone to the
+	 * log. */
+	if (!kv_redo_local(kv)) {
+		lf->lf_size = KV_LOG_MAX;
+		return 0;
+	}
 	lf->lf_size = (uint64_t)st.st_size / KV_LOG_BLOCK * KV_LOG_BLOCK;
 	return lf->lf_size < KV_LOG_MIN ? kv_log_grow(lf, KV_LOG_MIN) : 0;
 }
@@ -792,6 +625,9 @@ int kv_log_files(struct kv *kv, struct kv_failure *f)
 {
 	int rc = open_files(kv);
 
+	if (rc && !kv_redo_local(kv))
+		return kv_fail(f, rc, "%s: cannot make %s and %s: %s", kv->k_path, file_name(kv, 0),
+			       file_name(kv, 1), strerror(-rc));
 	return rc ? kv_fail(f, rc, "%s: cannot make the log, which takes %u MiB: %s", kv->k_path,
 			    2 * KV_LOG_MIN >> 20, strerror(-rc))
 		  : 0;

@@ -222,7 +222,7 @@ static int show_hook(struct kv *kv)
 		return rc;
 	ws.ws_v = kv->k_wlog.wl_v;
 	ws.ws_n = kv->k_wlog.wl_n;
-	ws.ws_batch = mdb_txn_id(kv->k_txn.t_mdb);
+	ws.ws_batch = kv_redo_next(kv);
 	return kv->k_hook(kv->k_hook_arg, &ws);
 }
 
@@ -252,7 +252,7 @@ static int run_batch(struct kv *kv)
 		return rc;
 	}
 	crash_point("kv-commit");
-	rc = kv->k_log.lg_on ? kv_log_commit(kv) : kv_txn_commit(kv);
+	rc = kv->k_log.lg_on ? kv_redo_commit(kv) : kv_txn_commit(kv);
 	now = clock_mono_ns();
 	if (rc == 0) {
 		crash_point("kv-committed");
@@ -318,6 +318,7 @@ int kv_committer_start(struct kv *kv)
 	if (rc)
 		return -rc;
 	pthread_setname_np(kv->k_thread, "kv-commit");
+	atomic_store(&kv->k_writes, true);
 	return 0;
 }
 
@@ -330,7 +331,7 @@ void kv_committer_stop(struct kv *kv)
 
 void kv_submit(struct kv *kv, struct kv_op *op)
 {
-	if (kv->k_readonly) {
+	if (!atomic_load_explicit(&kv->k_writes, memory_order_acquire)) {
 		op->o_err = -EROFS;
 		op->o_node.next = NULL;
 		op->o_request = op->o_batch = 0;

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_int.h - what the files of the engine share: kv_lmdb.c (store, reads, writes), kv_commit.c (the
- * committer thread), kv_log.c (the redo log), kv_checkpoint.c (checkpoints and recovery),
- * kv_archive.c (what the log had, for backups), kv_layout.c (LMDB's meta pages are those that the
- * log knows), kv_space.c (space on the disk). No file outside kv/ includes it.
+ * committer thread), kv_redo.c (commits by the redo log, whichever it is), kv_log.c and
+ * kv_log_read.c (the log in files), kv_copy.c (a store that is a copy of a log elsewhere),
+ * kv_checkpoint.c (checkpoints and recovery), kv_archive.c (what the log had, for backups),
+ * kv_layout.c (LMDB's meta pages are those that the log knows), kv_space.c (space on the disk). No
+ * file outside kv/ includes it.
  */
 #ifndef KV_KV_INT_H
 #define KV_KV_INT_H
 #include "kv/kv.h"
+#include "kv/kv_redo.h"
 #include <lmdb.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -84,6 +87,20 @@ struct kv_log {
 	uint64_t lg_pos;
 	uint64_t lg_first_ns; /* since when there are records without a checkpoint; 0: none */
 	bool lg_asked, lg_fast, lg_stop;
+
+	/* The checkpoint's own: the records that it makes unnecessary, their file, generation (0:
+	 * there was no checkpoint yet) and end. */
+	unsigned lg_was_file;
+	uint64_t lg_was_gen, lg_was_end;
+};
+
+/* A copy of a log elsewhere: which log, and what it holds of it. Changes under lg_lock. */
+struct kv_copy {
+	char co_name[KV_REDO_NAME];
+	uint8_t co_id[KV_REDO_ID];
+	_Atomic uint64_t co_batch;
+	uint8_t co_sum[KV_REDO_SUM]; /* of that batch's record */
+	uint64_t co_epoch;	     /* with which this process writes */
 };
 
 struct kv_answer {
@@ -94,6 +111,8 @@ struct kv_answer {
 struct kv {
 	char *k_path;
 	bool k_readonly;
+	bool k_copy_row;       /* the store has the row of a copy */
+	_Atomic bool k_writes; /* the committer runs */
 	int k_lock_fd;
 	int k_mdb_lock_fd; /* -1, or lock.mdb: closing it would drop LMDB's own lock */
 	MDB_env *k_env;
@@ -126,6 +145,8 @@ struct kv {
 	void *k_hook_arg;
 	struct kv_wlog k_wlog;
 	struct kv_log k_log;
+	struct kv_redo k_redo;
+	struct kv_copy k_copy;
 	struct kv_archive_out *k_archive; /* NULL: none. The checkpoints' thread has it. */
 	_Atomic uint64_t k_checkpoints, k_log_waits;
 	_Atomic int k_archive_err; /* why it could not be written; 0: it can be, or there is none */
@@ -149,22 +170,67 @@ int kv_wlog_add(struct kv_wlog *wl, struct kv_slice key, struct kv_slice val, bo
 int kv_wlog_list(struct kv_wlog *wl);
 void kv_wlog_reset(struct kv_wlog *wl);
 void kv_wlog_free(struct kv_wlog *wl);
-/* Writes the batch's record through to the disk, then does LMDB's commit. After an error neither is
- * in place. */
-int kv_log_commit(struct kv *kv);
+/* The log in files. */
+extern const struct kv_redo_ops kv_log_ops;
+/* After a record that is committed: wakes the checkpoints' thread where one is due. */
+void kv_log_wake(struct kv_log *lg);
 /* at and len: multiples of KV_LOG_BLOCK; buf is aligned to it. */
 int kv_log_write(int fd, const void *buf, size_t len, uint64_t at, bool through);
 int kv_log_grow(struct kv_log_file *lf, uint64_t size);
 /* Doubles the file's size, where there is plenty of space. */
 void kv_log_double(struct kv_log_file *lf);
 
-/* kv_checkpoint.c. Functions describe errors in f. */
+/* Functions describe errors in f. */
 struct kv_failure {
 	char *f_text;
 	size_t f_size;
 };
 int kv_fail(struct kv_failure *f, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+
+/* kv_redo.c */
+static inline bool kv_redo_local(const struct kv *kv)
+{
+	return kv->k_redo.r_ops == &kv_log_ops;
+}
+/* The number of the batch that is being made. */
+uint64_t kv_redo_next(const struct kv *kv);
+/* Gives the batch to the log, then does LMDB's commit. After an error neither is in place. */
+int kv_redo_commit(struct kv *kv);
+/* Does the writes of a record in txn. Returns LMDB's error. */
+int kv_redo_do(struct kv *kv, MDB_txn *txn, const void *rec);
+/* After a crash, with a log in files: does all batches after that one again. */
+int kv_redo_replay(struct kv *kv, uint64_t after, struct kv_failure *f);
+
+/* kv_copy.c: a store that is a copy of a log elsewhere. */
+/* Before anything else: which log it is, and that the store is of that kind. */
+int kv_copy_begin(struct kv *kv, const struct kv_opts *o, struct kv_failure *f);
+/* In a transaction, on the store's own row: puts it into an empty store. */
+int kv_copy_make(struct kv *kv, MDB_txn *txn);
+/* Is this row that of a copy? */
+bool kv_copy_is(MDB_val val);
+/* Is it a copy of this log? Then the store holds what the row says. */
+int kv_copy_check(struct kv *kv, MDB_val val, struct kv_failure *f);
+/* Fills a new copy with the state that the log has to begin with. */
+int kv_copy_fill(struct kv *kv, struct kv_failure *f);
+/* Seals the batch's record, and puts the row into the batch. */
+int kv_copy_seal(struct kv *kv, struct kv_redo_batch *b);
+/* The batch is committed. */
+void kv_copy_done(struct kv *kv, const struct kv_redo_batch *b);
+/* The number in a snapshot: the row's, where there is one. */
+uint64_t kv_copy_number(struct kv *kv, MDB_txn *txn);
+
+/* kv_log_read.c */
+/* Checks all records behind the newest checkpoint. */
+int kv_log_check(struct kv *kv, struct kv_failure *f);
+int kv_log_read(void *log, uint64_t after, kv_redo_batch_fn fn, void *arg, char *err,
+		size_t errlen);
+
+/* kv_checkpoint.c */
+/* Returns a descriptor or a negative errno. */
+int kv_open_in(const char *folder, const char *name, int flags);
+/* The name of file i (0 or 1) with checkpoints. */
+const char *kv_head_name(bool copy, unsigned i);
 /* Returns 1: there is a log with records; 0: there is none, or the store was closed; or -EIO.
  * Changes nothing. */
 int kv_log_look(const char *path, struct kv_failure *f);
@@ -202,6 +268,8 @@ void kv_archive_open(struct kv *kv, const struct kv_opts *o);
 void kv_archive_begin(struct kv *kv);
 /* Adds a whole record of the log. One that is there already is left out. */
 void kv_archive_add(struct kv *kv, const void *rec);
+/* Adds what the log has up to that batch, and the archive has not. */
+void kv_archive_take(struct kv *kv, uint64_t upto);
 /* Makes durable what was added. Returns an error only after the archive went. */
 int kv_archive_sync(struct kv *kv);
 /* Begins an archive behind that transaction, if the one before went and there is room. */

@@ -6,8 +6,8 @@
  * contains its pid. All pairs are in LMDB's unnamed database. One of them is the store's own: the
  * key "\0weft" holds a magic and the version of the format.
  *
- * The redo log makes commits durable (kv_log.c; redo.0 and redo.1 in the folder): LMDB itself does
- * not sync. With ko_nosync there is no log.
+ * The redo log makes commits durable (kv_redo.c): LMDB itself does not sync. With ko_nosync there
+ * is no log.
  *
  * Caveat: LMDB reads through the map. There, a read error of the disk is a SIGBUS, not an errno.
  */
@@ -304,6 +304,12 @@ static int check_meta(struct kv *kv, MDB_txn *txn, const struct kv_opts *o, stru
 	rc = mdb_dbi_open(txn, NULL, 0, &kv->k_dbi);
 	if (rc == 0)
 		rc = mdb_get(txn, kv->k_dbi, &key, &val);
+	kv->k_copy_row = rc == 0 ? kv_copy_is(val) : o->ko_redo != NULL;
+	if (rc == 0 && kv->k_copy_row)
+		return kv_copy_check(kv, val, f);
+	if (rc == 0 && !kv_redo_local(kv))
+		return kv_fail(f, -EPROTO, "%s: the store has its log in files, and is no copy",
+			       kv->k_path);
 	if (rc == 0) {
 		rc = check_version(val, kv->k_path, f);
 		if (rc == 1 && !o->ko_readonly && !o->ko_nosync)
@@ -320,7 +326,7 @@ static int check_meta(struct kv *kv, MDB_txn *txn, const struct kv_opts *o, stru
 	if (!o->ko_create || o->ko_readonly)
 		return kv_fail(f, -ENOENT, "%s: the store was never finished: open it with create",
 			       kv->k_path);
-	rc = put_meta(txn, kv->k_dbi);
+	rc = kv_redo_local(kv) ? put_meta(txn, kv->k_dbi) : kv_copy_make(kv, txn);
 	return rc ? kv_fail(f, rc, "%s: cannot write the version: %s", kv->k_path, strerror(-rc))
 		  : 0;
 }
@@ -376,6 +382,8 @@ static int open_writer(struct kv *kv, const struct kv_opts *o, bool made, struct
 		return kv_fail(f, rc, "%s: cannot set space aside: %s", kv->k_path, strerror(-rc));
 	if (logs)
 		rc = open_log(kv, o, f);
+	if (rc == 0 && !kv_redo_local(kv))
+		return o->ko_follow ? 0 : kv_promote(kv, f->f_text, f->f_size);
 	if (rc)
 		return rc;
 	rc = kv_committer_start(kv);
@@ -449,6 +457,8 @@ static int kv_lmdb_open_store(struct kv *kv, const struct kv_opts *o, int wait_m
 	rc = kv_layout_look(kv->k_path, f);
 	if (rc == 0 && !o->ko_readonly)
 		rc = lock_store(kv, wait_ms, f);
+	if (rc == 0)
+		rc = kv_copy_begin(kv, o, f);
 	if (rc == 0 && !o->ko_readonly)
 		rc = kv_log_restore(kv, f);
 	if (rc == 0)
@@ -457,6 +467,8 @@ static int kv_lmdb_open_store(struct kv *kv, const struct kv_opts *o, int wait_m
 		rc = kv_layout_check(kv, f);
 	if (rc == 0)
 		rc = open_meta(kv, o, f);
+	if (rc == 0 && !o->ko_readonly)
+		rc = kv_copy_fill(kv, f);
 	if (rc == 0 && !o->ko_readonly)
 		kv_archive_open(kv, o);
 	if (rc == 0 && !o->ko_readonly)
@@ -540,7 +552,7 @@ int kv_open(struct kv **out, const char *path, const struct kv_opts *o, char *er
 
 void kv_close(struct kv *kv)
 {
-	if (!kv->k_readonly)
+	if (atomic_load(&kv->k_writes))
 		kv_committer_stop(kv);
 	kv_log_stop(kv);
 	if (atomic_load(&kv->k_readers)) {
@@ -628,7 +640,7 @@ int kv_read_renew(struct kv_txn *t)
 
 uint64_t kv_read_number(const struct kv_txn *t)
 {
-	return mdb_txn_id(t->t_mdb);
+	return t->t_kv->k_copy_row ? kv_copy_number(t->t_kv, t->t_mdb) : mdb_txn_id(t->t_mdb);
 }
 
 void kv_read_end(struct kv_txn *t)
@@ -851,6 +863,9 @@ int kv_txn_begin(struct kv *kv)
 	t->t_err = 0;
 	if (rc == 0)
 		kv_space_begin(kv);
+	/* The row that says what the copy holds. */
+	if (rc == 0 && !kv_redo_local(kv))
+		kv_space_charge(kv, 0, KV_UPDATE, false);
 	return kv_errno(rc);
 }
 

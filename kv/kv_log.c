@@ -365,7 +365,7 @@ static int make_place(struct kv *kv, uint64_t len)
 
 /* Wakes the checkpoint thread at the first record, from which its time counts, and when the file is
  * half full. */
-static void wake_checkpoint(struct kv_log *lg)
+void kv_log_wake(struct kv_log *lg)
 {
 	bool half = lg->lg_pos > lg->lg_file[lg->lg_cur].lf_size / 2 && !lg->lg_asked;
 
@@ -392,11 +392,20 @@ static void take_back(struct kv *kv, uint64_t at)
 	lg->lg_pos = at;
 }
 
-static int append_record(struct kv *kv, uint64_t txnid)
+/* The log behind the interface of kv_redo.h. What is different from a log elsewhere: the record is
+ * sealed here, where it lies in the file, and its memory has room for the rest of its last block.
+ */
+
+static uint64_t log_blocks(const struct kv_redo_batch *b)
 {
+	return ((uint64_t)b->rb_len + KV_LOG_BLOCK - 1) / KV_LOG_BLOCK * KV_LOG_BLOCK;
+}
+
+static int log_append(void *log, const struct kv_redo_batch *b)
+{
+	struct kv *kv = log;
 	struct kv_log *lg = &kv->k_log;
-	struct kv_wlog *wl = &kv->k_wlog;
-	size_t len = (wl->wl_len + KV_LOG_BLOCK - 1) / KV_LOG_BLOCK * KV_LOG_BLOCK;
+	size_t len = log_blocks(b);
 	struct kv_log_want want = {.lw_id = lg->lg_id};
 	int rc = make_place(kv, len);
 
@@ -404,10 +413,9 @@ static int append_record(struct kv *kv, uint64_t txnid)
 		return rc;
 	want.lw_gen = lg->lg_gen;
 	want.lw_at = lg->lg_pos;
-	memset(wl->wl_buf + wl->wl_len, 0, len - wl->wl_len);
-	kv_log_rec_seal(&want, lg->lg_base, txnid, (uint32_t)wl->wl_n, wl->wl_buf,
-			(uint32_t)wl->wl_len);
-	rc = kv_log_write(lg->lg_file[lg->lg_cur].lf_fd, wl->wl_buf, len, lg->lg_pos, true);
+	memset((char *)b->rb_rec + b->rb_len, 0, len - b->rb_len);
+	kv_log_rec_seal(&want, lg->lg_base, b->rb_number, b->rb_n, b->rb_rec, b->rb_len);
+	rc = kv_log_write(lg->lg_file[lg->lg_cur].lf_fd, b->rb_rec, len, lg->lg_pos, true);
 	if (rc == -ENOSPC || rc == -EDQUOT) {
 		take_back(kv, lg->lg_pos);
 		return rc;
@@ -416,33 +424,25 @@ static int append_record(struct kv *kv, uint64_t txnid)
 		log_fatal("kv: %s: a write to the log failed, what is on the disk is unknown: %s",
 			  kv->k_path, strerror(-rc));
 	lg->lg_pos += len;
-	return 0;
+	return KV_REDO_DURABLE;
 }
 
-int kv_log_commit(struct kv *kv)
+static void log_undo(void *log, const struct kv_redo_batch *b)
 {
-	uint64_t txnid = mdb_txn_id(kv->k_txn.t_mdb),
-		 len = (kv->k_wlog.wl_len + KV_LOG_BLOCK - 1) / KV_LOG_BLOCK * KV_LOG_BLOCK;
-	struct kv_log *lg = &kv->k_log;
-	MDB_envinfo info;
-	int rc;
+	struct kv *kv = log;
 
-	pthread_mutex_lock(&lg->lg_lock);
-	rc = append_record(kv, txnid);
-	if (rc) {
-		kv_txn_abort(kv);
-	} else {
-		crash_point("kv-logged");
-		rc = kv_txn_commit(kv);
-		if (rc)
-			take_back(kv, lg->lg_pos - len);
-		else
-			wake_checkpoint(lg);
-	}
-	pthread_mutex_unlock(&lg->lg_lock);
-	mdb_env_info(kv->k_env, &info);
-	if (!rc && info.me_last_txnid != txnid)
-		log_fatal("kv: %s: transaction %lu was committed as %lu", kv->k_path,
-			  (unsigned long)txnid, (unsigned long)info.me_last_txnid);
-	return rc;
+	take_back(kv, kv->k_log.lg_pos - log_blocks(b));
 }
+
+static void log_state(void *log, struct kv_redo_state *out)
+{
+	*out = (struct kv_redo_state){.rs_up = true, .rs_last = kv_held(log)};
+}
+
+const struct kv_redo_ops kv_log_ops = {
+	.ro_name = "files",
+	.ro_append = log_append,
+	.ro_undo = log_undo,
+	.ro_read = kv_log_read,
+	.ro_state = log_state,
+};

@@ -77,7 +77,8 @@ static struct disk *disk_of(int fd)
 		return NULL;
 	path[n] = 0;
 	in_archive = strstr(path, "/archive/") != NULL;
-	if (!in_archive && !strstr(path, "data.mdb") && !strstr(path, "redo."))
+	if (!in_archive && !strstr(path, "data.mdb") && !strstr(path, "redo.") &&
+	    !strstr(path, "copy."))
 		return NULL;
 	if (sim.n == sizeof(sim.disk) / sizeof(sim.disk[0]))
 		abort();

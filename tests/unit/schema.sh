@@ -10,7 +10,7 @@ keys=$(cd "$top" && grep -rlE --include='*.[ch]' 'NS_K_SUPER = ' mds)
 table=$(cd "$top" && grep -rlE --include='*.[ch]' '^enum ns_table' mds)
 
 # Records that are stored and that no packed attribute marks.
-natural="ds_meta marks meta stamp kv_log_head kv_log_rec kv_archive_head"
+natural="ds_meta marks meta stamp kv_log_head kv_log_rec kv_redo_rec kv_archive_head"
 
 # ---- keys ----
 
