@@ -292,6 +292,47 @@ START_TEST(copy_is_read_only_after_it_was_closed)
 }
 END_TEST
 
+static void damage(const char *name, off_t at)
+{
+	char file[300], byte;
+	int fd;
+
+	snprintf(file, sizeof(file), "%s/a/%s", dir, name);
+	fd = open(file, O_RDWR);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(pread(fd, &byte, 1, at + 100), 1);
+	byte ^= 1;
+	ck_assert_int_eq(pwrite(fd, &byte, 1, at + 100), 1);
+	close(fd);
+}
+
+/* No record shows that a newer header was whole, so each header is there twice. */
+START_TEST(damaged_header_of_a_copy_has_a_second_one)
+{
+	struct kv_opts o = {.ko_redo = &first_redo};
+	char path[300];
+	struct kv *kv;
+
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(ends_with(MEM_DURABLE), 0); /* it was not closed */
+		damage("copy.0", i * 4096);
+		damage("copy.1", i * 4096);
+		kv = open_copy("a", &first_redo, false);
+		ck_assert_uint_eq(kv_held(kv), (uint64_t)i + 1);
+		ck_assert(is_fold(kv));
+		kv_close(kv);
+	}
+	ck_assert_int_eq(ends_with(MEM_DURABLE), 0);
+	for (int i = 0; i < 2; i++) {
+		damage("copy.0", i * 4096);
+		damage("copy.1", i * 4096);
+	}
+	snprintf(path, sizeof(path), "%s/a", dir);
+	ck_assert_int_eq(kv_open(&kv, path, &o, err, sizeof(err)), -EIO);
+	ck_assert_ptr_nonnull(strstr(err, "no checkpoint that can be read"));
+}
+END_TEST
+
 START_TEST(new_copy_begins_with_a_state_where_batches_were_trimmed)
 {
 	struct kv *a = open_copy("a", &first_redo, false), *b;
@@ -829,6 +870,7 @@ static Suite *suite(void)
 	tcase_add_test(c, follower_does_a_batch_once_and_only_what_follows);
 	tcase_add_test(c, store_of_one_kind_is_refused_with_the_other);
 	tcase_add_test(c, copy_is_read_only_after_it_was_closed);
+	tcase_add_test(c, damaged_header_of_a_copy_has_a_second_one);
 	tcase_add_test(c, new_copy_begins_with_a_state_where_batches_were_trimmed);
 	tcase_add_test(c, readers_of_a_follower_see_whole_batches);
 	tcase_add_test(c, archive_takes_its_batches_from_the_log);
