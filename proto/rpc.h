@@ -29,6 +29,7 @@
 #ifndef PROTO_RPC_H
 #define PROTO_RPC_H
 #include "base/loop.h"
+#include "base/store_lease.h"
 #include "proto/xdr.h"
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -210,6 +211,13 @@ void rpc_conn_proven(struct rpc_conn *c);
  * inside this call. */
 void rpc_conn_close(struct rpc_conn *c);
 
+/* Before l runs, or on its thread: no connection of l sends a reply or a call of ours while sl does
+ * not live. They wait, in their order, and go out when it lives again. Their bytes count as those of
+ * replies that a peer does not read, so that the connection stops reading in time. The time limits
+ * of calls of ours begin again when it lives. Handshakes of TLS go on: they carry nothing of the
+ * store. sl must outlive the loop. */
+void rpc_use_lease(struct loop *l, struct store_lease *sl);
+
 /* One call that we make. The caller owns the memory; it stays until q_done. Usage: rpc_req_init,
  * put arguments into q_args, rpc_req_send. */
 struct rpc_req {
@@ -225,8 +233,9 @@ struct rpc_req {
 	struct rpc_conn *q_conn;
 	struct rpc_req *q_next, *q_prev;
 	struct loop *q_loop;
-	struct rpc_client *q_client; /* the client in which it waits for a connection */
-	int q_err;		     /* error with which the timer ends it */
+	struct rpc_client *q_client;	 /* the client in which it waits for a connection */
+	uint32_t q_timeout_ms, q_opened; /* store_lease_opened when its time began */
+	int q_err;			 /* error with which the timer ends it */
 	/* during q_done: payload went straight from or to memory of rpc_rdma_memory_add */
 	bool q_direct;
 	/* during q_done: so many bytes of the results are where xdr_put_place said, and not in

@@ -74,6 +74,8 @@ static void wait_add(struct rpc_client *cl, struct rpc_req *q, uint32_t timeout_
 	else
 		cl->cl_wait = q;
 	cl->cl_wait_last = q;
+	q->q_timeout_ms = timeout_ms;
+	q->q_opened = store_lease_opened(rpc_loop_get(cl->cl_loop)->rl_lease);
 	if (timeout_ms)
 		loop_timer_start(cl->cl_loop, &q->q_timer, timeout_ms);
 }
@@ -226,7 +228,11 @@ static void client_timer(struct loop_timer *t)
 	struct rpc_client *cl = caa_container_of(t, struct rpc_client, cl_timer);
 
 	if (cl->cl_conn) {
-		rpc_conn_fail(cl->cl_conn, -ETIMEDOUT);
+		/* The probe may wait for the lease of the store. */
+		if (store_lease_live(rpc_loop_get(cl->cl_loop)->rl_lease))
+			rpc_conn_fail(cl->cl_conn, -ETIMEDOUT);
+		else
+			loop_timer_start(cl->cl_loop, t, CONNECT_MS);
 		return;
 	}
 	if (cl->cl_dial) {

@@ -76,6 +76,7 @@ static void rpc_loop_drop(void *p)
 
 	rpc_calls_drain(rl);
 	free(rl->rl_stage);
+	rpc_gate_drop(rl);
 	rpc_hosts_drop(rl);
 	rpc_any_drop(rl);
 	rpc_pool_drain(&rl->rl_pool);
@@ -242,6 +243,7 @@ static void conn_end_msg(struct loop_msg *m)
 	if (c->rcn_host)
 		rpc_host_quit(c);
 	rpc_half_quit(c);
+	rpc_gate_quit(c);
 	rpc_req_lost(c);
 	if (c->rcn_opened && c->rcn_svc.rs_closed)
 		c->rcn_svc.rs_closed(c, c->rcn_svc.rs_arg);
@@ -597,12 +599,20 @@ static void send_arm(struct rpc_conn *c)
 		rpc_rdma_send(c);
 		return;
 	}
+	/* All messages that may leave with this send are queued. */
+	if (c->rcn_outs && rpc_gate_shut(c))
+		return;
 	c->rcn_send_tls = c->rcn_t && rpc_tls_sends(c);
 	if (!(c->rcn_send_tls ? send_tls(c, &sqe) : send_clear(c, &sqe, &io)))
 		return;
 	loop_arm(sqe, io);
 	c->rcn_sending = true;
 	c->rcn_refs++;
+}
+
+void rpc_conn_send(struct rpc_conn *c)
+{
+	send_arm(c);
 }
 
 void rpc_conn_sent(struct rpc_conn *c, int res)

@@ -263,6 +263,12 @@ struct rpc_loop {
 	struct rpc_halves rl_halves[2];
 	struct loop_timer rl_half_timer;
 	bool rl_half_timed;
+	/* rpc_gate.c: connections that wait for the lease of the store; NULL: it has no end */
+	struct store_lease *rl_lease;
+	struct rpc_conn *rl_shut, **rl_shut_end;
+	struct store_lease_watch rl_watch;
+	struct loop_msg rl_open_msg;
+	_Atomic bool rl_opening; /* rl_open_msg is posted */
 };
 
 #define RPC_XIDS 64u
@@ -329,6 +335,8 @@ struct rpc_conn {
 	uint64_t rcn_half_ns;
 	size_t rcn_half_bytes;
 	bool rcn_half_due; /* its time is over; it gets one more chance to be read */
+	/* rpc_gate.c: on the list of those that wait for the lease of the store */
+	struct rpc_conn *rcn_shut_next, **rcn_shut_prev;
 	/* while the ring sends in the clear; most connections are idle */
 	struct rpc_sending *rcn_snd;
 };
@@ -370,6 +378,22 @@ void rpc_socket_tune(int fd);
 
 /* A send has completed. res: bytes, or a negative errno. */
 void rpc_conn_sent(struct rpc_conn *c, int res);
+
+/* Sends what is queued, as far as it may leave. */
+void rpc_conn_send(struct rpc_conn *c);
+
+/* ---- rpc_gate.c ---- */
+
+/* Look at it after the last look at the state and before bytes of messages leave. True: the store
+ * is not held; rpc_conn_send is called when it is again. */
+bool rpc_gate_shut(struct rpc_conn *c);
+/* The connection has ended. */
+void rpc_gate_quit(struct rpc_conn *c);
+/* At the end of the loop. */
+void rpc_gate_drop(struct rpc_loop *rl);
+/* The call's time is over. True: it begins again, because the store was not held for a part of
+ * it. */
+bool rpc_gate_again(struct rpc_req *q);
 
 /* ---- rpc_turn.c ---- */
 

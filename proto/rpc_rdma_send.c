@@ -657,6 +657,8 @@ static bool rpc_rdma_send_call_send(struct rd_conn *r, struct rpc_out *o)
 
 static void backlog_send(struct rd_conn *r)
 {
+	if (r->r_backlog && rpc_gate_shut(r->r_c))
+		return;
 	while (r->r_up && r->r_backlog && r->r_back < r->r_back_max) {
 		struct rpc_out *o = r->r_backlog, *next = o->o_next;
 
@@ -673,8 +675,9 @@ static void backlog_send(struct rd_conn *r)
 void rpc_rdma_send(struct rpc_conn *c)
 {
 	struct rd_conn *r = c->rcn_rdma;
+	bool shut = c->rcn_outs && rpc_gate_shut(c);
 
-	while (c->rcn_outs && !r->r_ending) {
+	while (c->rcn_outs && !r->r_ending && !shut) {
 		struct rpc_out *o = c->rcn_outs, *next = o->o_next;
 
 		if (o->o_reply && !reply_send(r, o)) {

@@ -76,6 +76,8 @@ static void req_timer(struct loop_timer *t)
 {
 	struct rpc_req *q = caa_container_of(t, struct rpc_req, q_timer);
 
+	if (rpc_gate_again(q))
+		return;
 	if (q->q_conn)
 		req_unlink(q);
 	else if (q->q_client)
@@ -156,6 +158,8 @@ void rpc_req_send(struct rpc_conn *c, struct rpc_req *q, uint32_t timeout_ms)
 	}
 	req_link(c, q);
 	q->q_err = -ETIMEDOUT;
+	q->q_timeout_ms = timeout_ms;
+	q->q_opened = store_lease_opened(c->rcn_rl->rl_lease);
 	if (timeout_ms)
 		loop_timer_start(c->rcn_loop, &q->q_timer, timeout_ms);
 	xdr_patch_u32(&q->q_args, REQ_XID_AT, q->q_xid);

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_lease.c - see store_lease.h.
+ *
+ * Waking: a waiter sets lw_waits and then looks at the end; the extender sets the end and then
+ * looks at lw_waits. Both orders are sequentially consistent, so one of the two sees the other.
+ */
+#include "base/store_lease.h"
+#include "base/log.h"
+#include <unistd.h>
+
+void store_lease_init(struct store_lease *sl, uint64_t end_ns)
+{
+	*sl = (struct store_lease){0};
+	pthread_mutex_init(&sl->sl_lock, NULL);
+	atomic_store(&sl->sl_end_ns, end_ns);
+}
+
+void store_lease_extend(struct store_lease *sl, uint64_t end_ns)
+{
+	uint64_t now, was;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	was = atomic_load(&sl->sl_end_ns);
+	now = clock_boot_ns();
+	/* An answer that came too late for its own lease opens nothing. */
+	if (end_ns <= was || end_ns <= now) {
+		pthread_mutex_unlock(&sl->sl_lock);
+		return;
+	}
+	/* Before the end: who sees that the lease lives sees this as well. */
+	if (now >= was)
+		atomic_fetch_add(&sl->sl_opened, 1);
+	atomic_store(&sl->sl_end_ns, end_ns);
+	for (struct store_lease_watch *w = sl->sl_watches; w; w = w->lw_next)
+		if (atomic_exchange(&w->lw_waits, false))
+			w->lw_again(w);
+	if (atomic_exchange(&sl->sl_warned, false))
+		log_info("the store is held again, after %lu ms: answers go out",
+			 (unsigned long)(now > was && was ? (now - was) / 1000000 : 0));
+	pthread_mutex_unlock(&sl->sl_lock);
+}
+
+void store_lease_lost(const char *why)
+{
+	log_error("another instance holds the store: %s; stopping", why);
+	_exit(1);
+}
+
+void store_lease_watch(struct store_lease *sl, struct store_lease_watch *w)
+{
+	pthread_mutex_lock(&sl->sl_lock);
+	w->lw_next = sl->sl_watches;
+	sl->sl_watches = w;
+	pthread_mutex_unlock(&sl->sl_lock);
+}
+
+void store_lease_unwatch(struct store_lease *sl, struct store_lease_watch *w)
+{
+	struct store_lease_watch **p = &sl->sl_watches;
+
+	pthread_mutex_lock(&sl->sl_lock);
+	while (*p && *p != w)
+		p = &(*p)->lw_next;
+	if (*p)
+		*p = w->lw_next;
+	pthread_mutex_unlock(&sl->sl_lock);
+}
+
+bool store_lease_wait(struct store_lease *sl, struct store_lease_watch *w)
+{
+	atomic_store(&w->lw_waits, true);
+	if (clock_boot_ns() < atomic_load(&sl->sl_end_ns))
+		return true;
+	if (!atomic_exchange(&sl->sl_warned, true))
+		log_warn("the store is not held now: answers wait");
+	return false;
+}
