@@ -5,6 +5,7 @@
  * the bytes they get.
  */
 #include "tests/unit/rpc_peer.h"
+#include "tests/unit/tls_cert.h"
 #include "tests/unit/unit.h"
 #include <sys/ioctl.h>
 #include <sys/wait.h>
@@ -431,6 +432,99 @@ START_TEST(a_peer_that_says_nothing_is_given_its_time)
 }
 END_TEST
 
+/* ---- TLS: what is encrypted has passed the gate ---- */
+
+static const uint8_t peer_key[RPC_TLS_PSK_LEN] = "a key that both sides know";
+static struct loop *B; /* the peer's, without a gate */
+static struct rpc_client *peer;
+static int peer_err, peer_left;
+
+static void peer_stop(struct loop_timer *t)
+{
+	(void)t;
+	loop_stop(B);
+}
+
+static void peer_run_ms(uint64_t ms)
+{
+	struct loop_timer t = {.t_fire = peer_stop};
+
+	loop_timer_start(B, &t, ms);
+	loop_run(B);
+	loop_timer_stop(B, &t);
+}
+
+static void peer_done(struct rpc_req *q, int err, struct xdr_in *res)
+{
+	(void)res;
+	peer_err = err;
+	free(q);
+	if (!--peer_left)
+		loop_stop(B);
+}
+
+static void peer_ask(void)
+{
+	struct rpc_req *q = malloc(sizeof *q);
+
+	peer_left++;
+	peer_err = 1;
+	rpc_req_init(q, PROG, 3, P_NULL, NULL, 100, peer_done);
+	rpc_client_send(peer, q, 60000);
+}
+
+static void start_tls(void)
+{
+	service.rs_tls = cert_context(peer_key);
+	start(true);
+	ck_assert_int_eq(loop_create(&B, 256), 0);
+	ck_assert_int_eq(
+		rpc_client_create(&peer, B, (struct sockaddr *)&addr, addrlen, NULL, NULL, NULL),
+		0);
+	rpc_client_use_tls(peer, PROG, 3, peer_key);
+}
+
+static void end_tls(void)
+{
+	rpc_client_destroy(peer);
+	peer_run_ms(50);
+	loop_destroy(B);
+	teardown();
+}
+
+START_TEST(over_tls_answers_wait_as_well)
+{
+	hold_long();
+	peer_ask();
+	loop_run(B);
+	ck_assert_int_eq(peer_err, 0);
+	/* It cannot be made shorter but by hand. */
+	atomic_store(&lease.sl_end_ns, 1);
+	for (int i = 0; i < 3; i++)
+		peer_ask();
+	peer_run_ms(300);
+	ck_assert_int_eq(atomic_load(&dispatched), 4);
+	ck_assert_int_eq(peer_left, 3);
+	hold_long();
+	loop_run(B);
+	ck_assert_int_eq(peer_left, 0);
+	ck_assert_int_eq(peer_err, 0);
+	ck_assert_int_eq(atomic_load(&opened), 1);
+}
+END_TEST
+
+START_TEST(who_connects_over_tls_meanwhile_is_served_later)
+{
+	peer_ask();
+	peer_run_ms(300);
+	ck_assert_int_eq(peer_left, 1);
+	hold_long();
+	loop_run(B);
+	ck_assert_int_eq(peer_err, 0);
+	ck_assert_int_eq(atomic_load(&opened), 1);
+}
+END_TEST
+
 /* ---- an instance that is no longer the one ---- */
 
 static void child(int out)
@@ -488,9 +582,12 @@ int main(void)
 				      NULL};
 	const TTest *const open[] = {without_the_gate_bytes_are_seen, NULL};
 	const TTest *const lost[] = {a_deposed_instance_ends_and_sends_nothing, NULL};
+	const TTest *const tls[] = {over_tls_answers_wait_as_well,
+				    who_connects_over_tls_meanwhile_is_served_later, NULL};
 	Suite *s = suite_create("lease gate");
 
 	unit_add(s, "gated", start_gated, teardown, 60, gated);
+	unit_add(s, "tls", start_tls, end_tls, 60, tls);
 	unit_add(s, "open", start_open, teardown, 60, open);
 	unit_add(s, "lost", NULL, NULL, 60, lost);
 	return unit_run(s);
