@@ -5,6 +5,7 @@
 #include "base/http_int.h"
 #include "base/log.h"
 #include "base/metrics.h"
+#include "base/store_lease.h"
 #include <errno.h>
 #include <jansson.h>
 #include <netinet/in.h>
@@ -17,6 +18,7 @@
 
 #define HTTP_MAX_BODY	(1u << 20)
 #define HTTP_MAX_BODIES (8u << 20) /* of all requests under way */
+#define HEALTH		"/v1/health"
 #define OPENMETRICS	"application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 /* A request while its body arrives. */
@@ -150,6 +152,39 @@ static void error_reply(struct http_reply *rp, int status, const char *text)
 	json_decref(j);
 }
 
+static bool changes(const char *method)
+{
+	return !strcmp(method, "PUT") || !strcmp(method, "POST") || !strcmp(method, "DELETE") ||
+	       !strcmp(method, "PATCH");
+}
+
+/* A person, or a program that a person started, waits for the answer, and gets one. What it asked
+ * for was not begun. */
+static bool held_before(struct http *h, const char *path, struct http_reply *rp)
+{
+	if (!strcmp(path, HEALTH) || store_lease_live(h->h_lease))
+		return true;
+	error_reply(rp, MHD_HTTP_SERVICE_UNAVAILABLE,
+		    "this instance does not hold its store now: nothing was done; try again");
+	return false;
+}
+
+/* The handler looked at the state; this looks at the lease behind it. */
+static void held_after(struct http *h, const struct http_req *rq, struct http_reply *rp)
+{
+	if (!strcmp(rq->rq_path, HEALTH) || store_lease_live(h->h_lease))
+		return;
+	free(rp->rp_body);
+	*rp->rp_cookie = 0;
+	rp->rp_body = NULL;
+	rp->rp_type = NULL;
+	error_reply(rp, MHD_HTTP_SERVICE_UNAVAILABLE,
+		    changes(rq->rq_method)
+			    ? "this instance lost hold of its store meanwhile: it is not known "
+			      "whether the request was done; look, then try again"
+			    : "this instance does not hold its store now: try again");
+}
+
 static void route(struct http *h, const struct http_req *rq, struct http_reply *rp)
 {
 	const char *method = !strcmp(rq->rq_method, "HEAD") ? "GET" : rq->rq_method;
@@ -157,8 +192,11 @@ static void route(struct http *h, const struct http_req *rq, struct http_reply *
 	const struct http_route *rt = route_find(h, rq->rq_path, method, &other);
 
 	if (rt) {
+		if (!held_before(h, rq->rq_path, rp))
+			return;
 		rp->rp_status = MHD_HTTP_OK;
 		rt->rt_handler(h->h_arg, rq, rp);
+		held_after(h, rq, rp);
 		return;
 	}
 #ifdef WEFT_COUNTS
@@ -204,12 +242,6 @@ static enum MHD_Result reply_queue(struct MHD_Connection *conn, struct http_repl
 		ok = MHD_queue_response(conn, (unsigned)rp->rp_status, r);
 	MHD_destroy_response(r);
 	return ok;
-}
-
-static bool changes(const char *method)
-{
-	return !strcmp(method, "PUT") || !strcmp(method, "POST") || !strcmp(method, "DELETE") ||
-	       !strcmp(method, "PATCH");
 }
 
 /* The head of a request is here. */
@@ -341,6 +373,7 @@ int http_start(struct http **out, const struct http_opts *opts, const struct htt
 		http_bound_free(opts->ho_bound);
 		return -ENOMEM;
 	}
+	h->h_lease = opts->ho_lease;
 	h->h_routes = routes;
 	h->h_nroutes = n;
 	h->h_arg = arg;

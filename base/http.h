@@ -30,6 +30,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 struct http;
+struct store_lease;
 /* Each role may do what those before it may. */
 enum http_role {
 	HTTP_OPEN,    /* the route needs no role; the peer has none */
@@ -107,6 +108,10 @@ struct http_opts {
 	 * comma separated, at most 4. Only https:// may have an address of another network than
 	 * loopback. */
 	const char *ho_addrs;
+	/* While it does not live, no route but /v1/health is served: the answer is 503. /metrics
+	 * and files are served, because they are the process's and not the store's. NULL: it always
+	 * lives. Must outlive the server. */
+	const struct store_lease *ho_lease;
 	const char *ho_token; /* a token with the role admin; "": there is none */
 	const char *ho_group; /* its members have the role admin on the Unix socket; "": none has */
 	const char *ho_certs; /* "ROLE NAME", comma separated */

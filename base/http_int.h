@@ -41,6 +41,7 @@ struct http_at {
 struct http {
 	struct http_at h_at[HTTP_ADDRS];
 	unsigned h_n;
+	const struct store_lease *h_lease;
 	const struct http_route *h_routes;
 	size_t h_nroutes;
 	void *h_arg;

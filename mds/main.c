@@ -497,6 +497,7 @@ static void main_open_store(const struct conf *conf)
 	if (st_create(&mds.m_st, mds.m_ns, mds.m_lease_ms, (uint32_t)conf_msec(conf, "mds.grace"),
 		      (uint32_t)conf_msec(conf, "mds.courtesy")))
 		die("cannot read the client records", NULL);
+	mds.m_st->st_lease = &mds.m_store_lease;
 	mds.m_st->st_kept_max = conf_size(conf, "mds.reply_cache");
 	mds.m_st->st_recall_ms = mds.m_recall_ms;
 	mds.m_st->st_max_delegs = (uint32_t)conf_int(conf, "mds.delegations_max");
@@ -595,6 +596,7 @@ static void open_data(const struct conf *conf)
 	ds_reg_opts = (struct ds_reg_opts){
 		.do_cluster_key = cluster_key,
 		.do_lease_ms = (uint32_t)conf_msec(conf, "ds.lease"),
+		.do_store = &mds.m_store_lease,
 		.do_layouts_ms =
 			(uint32_t)(conf_msec(conf, "mds.grace") + conf_msec(conf, "mds.lease")),
 		.do_suspect_ms = (uint32_t)conf_msec(conf, "mds.ds_suspect"),
@@ -641,6 +643,10 @@ static void open_exports(const struct conf *conf)
 
 static void main_make_loops(unsigned n)
 {
+	/* The embedded store is this process's as long as it has it open. */
+	store_lease_init(&mds.m_store_lease, STORE_LEASE_ALWAYS);
+	if (store_lease_hook)
+		store_lease_hook(&mds.m_store_lease);
 	mds.m_thread = calloc(n, sizeof(*mds.m_thread));
 	for (nloops = 0; nloops < n; nloops++) {
 		int err = loop_create(&loops[nloops], RING_ENTRIES);
@@ -649,6 +655,7 @@ static void main_make_loops(unsigned n)
 			die("io_uring", strerror(-err));
 		/* if that is refused, it is logged, and the loop goes on without */
 		pool_register(loops[nloops]);
+		rpc_use_lease(loops[nloops], &mds.m_store_lease);
 		mds.m_thread[nloops].mt_mds = &mds;
 		mds.m_thread[nloops].mt_loop = loops[nloops];
 	}
@@ -959,6 +966,7 @@ int main(int argc, char **argv)
 	main_listen_all(conf_str(conf, "mds.listen"));
 	http_opts_conf(&web, conf, "mds");
 	web.ho_token = admin_token;
+	web.ho_lease = &mds.m_store_lease;
 	if (http_bind(&web.ho_bound, &web, err, sizeof(err)))
 		die("mds.admin", err);
 	/* Everything that needs root is done: keys, certificates, rings, ports. What is made from

@@ -97,8 +97,9 @@ struct mds {
 	_Atomic bool m_serving; /* see serve.c; changes once */
 	struct mds_thread *m_thread;
 	uint32_t m_lease_ms, m_recall_ms, m_ds_lease_ms;
-	struct file_env m_file;		 /* op_file_env: the fields above that mds/file works on */
-	_Atomic uint32_t m_unreached_ms; /* may change at any time, as m_gone_ms */
+	struct store_lease m_store_lease; /* whether this instance holds its store */
+	struct file_env m_file;		  /* op_file_env: the fields above that mds/file works on */
+	_Atomic uint32_t m_unreached_ms;  /* may change at any time, as m_gone_ms */
 	/* op_all_gone does not wait for a data server that has been silent for this many
 	 * milliseconds. DS_REG_GONE: only a killed or forgotten server counts as gone. */
 	_Atomic uint64_t m_gone_ms;

@@ -212,9 +212,9 @@ void rpc_conn_proven(struct rpc_conn *c);
 void rpc_conn_close(struct rpc_conn *c);
 
 /* Before l runs, or on its thread: no connection of l sends a reply or a call of ours while sl does
- * not live. They wait, in their order, and go out when it lives again. Their bytes count as those of
- * replies that a peer does not read, so that the connection stops reading in time. The time limits
- * of calls of ours begin again when it lives. Handshakes of TLS go on: they carry nothing of the
+ * not live. They wait, in their order, and go out when it lives again. Their bytes count like those
+ * of replies that a peer does not read, so that the connection stops reading. The time limits of
+ * calls of ours begin again when it lives. Handshakes of TLS go on: they carry nothing of the
  * store. sl must outlive the loop. */
 void rpc_use_lease(struct loop *l, struct store_lease *sl);
 

@@ -52,7 +52,7 @@ struct look {
 	struct ds_reg_server *l_sv;
 	unsigned *l_is; /* SV_ bits, by place in l_sv */
 	unsigned l_n;
-	bool l_serves;
+	bool l_serves, l_held;
 	char l_why[320]; /* why it does not */
 	struct admin_counts l_counts;
 	/* of the table of repairs */
@@ -509,6 +509,7 @@ static bool look_all(struct look *l, const struct admin_ops *ops)
 	l->l_is = calloc(DS_REG_MAX, sizeof(*l->l_is));
 	if (!l->l_sv || !l->l_is)
 		return false;
+	l->l_held = true;
 	l->l_serves = ds_reg_may_serve(ops->ao_dsc, l->l_why, sizeof(l->l_why));
 	l->l_n = ds_reg_list(ops->ao_dsc, l->l_sv, DS_REG_MAX);
 	for (unsigned i = 0; i < l->l_n; i++)
@@ -520,6 +521,12 @@ static bool look_all(struct look *l, const struct admin_ops *ops)
 	look_exports(l);
 	l->l_cert = end != 0;
 	l->l_cert_s = end - (int64_t)time(NULL);
+	/* After the look: what it saw may be another instance's business by now. */
+	if (store_lease_live(&l->l_m->m_store_lease))
+		return true;
+	l->l_held = l->l_serves = false;
+	snprintf(l->l_why, sizeof(l->l_why),
+		 "this instance does not hold its store now, and lets requests wait");
 	return true;
 }
 
@@ -532,7 +539,7 @@ static struct {
 	uint64_t hl_at_ms; /* when the rest was found; 0: not yet */
 	struct found hl_found[REASONS];
 	enum severity hl_status;
-	bool hl_serves, hl_grace;
+	bool hl_serves, hl_grace, hl_held;
 	char hl_why[320];
 	uint64_t hl_rows;
 } health = {.hl_lock = PTHREAD_MUTEX_INITIALIZER};
@@ -544,7 +551,8 @@ static bool health_refresh(uint64_t keep_ms)
 	struct look l;
 	bool ok;
 
-	if (health.hl_at_ms && now - health.hl_at_ms < keep_ms)
+	if (health.hl_at_ms && now - health.hl_at_ms < keep_ms &&
+	    health.hl_held == store_lease_live(&health.hl_ops.ao_mds->m_store_lease))
 		return true;
 	ok = look_all(&l, &health.hl_ops);
 	health.hl_status = HEALTH_INFO;
@@ -552,12 +560,15 @@ static bool health_refresh(uint64_t keep_ms)
 		struct found *f = &health.hl_found[i];
 
 		*f = (struct found){0};
+		if (!l.l_held && reasons[i].r_look != look_not_serving)
+			continue;
 		f->f_count = reasons[i].r_look(&l, &reasons[i], f);
 		if (f->f_count && reasons[i].r_severity > health.hl_status)
 			health.hl_status = reasons[i].r_severity;
 	}
 	if (ok) {
 		health.hl_serves = l.l_serves;
+		health.hl_held = l.l_held;
 		health.hl_grace = l.l_counts.ac_grace;
 		memcpy(health.hl_why, l.l_why, sizeof(health.hl_why));
 		health.hl_rows = l.l_rows;

@@ -192,10 +192,20 @@ struct gen *ds_reg_nfs3_of(struct ds_reg *d, uint32_t id)
 	return view_read(d, id, &nd, VIEW_HEAD) ? nd.nd_gen : NULL;
 }
 
+uint64_t ds_reg_silent_from(const struct ds_reg *d, const struct ds_reg_node *nd)
+{
+	uint64_t heard = nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms,
+		 shut = atomic_load(&d->d_shut_ms);
+
+	return heard > shut ? heard : shut;
+}
+
 static bool alive_at(const struct ds_reg *d, const struct ds_reg_node *nd, uint64_t now)
 {
+	uint64_t from = ds_reg_silent_from(d, nd);
+
 	return nd->nd_joined && (nd->nd_link || nd->nd_gen) && nd->nd_state < DS_REG_DEAD &&
-	       now - nd->nd_heard_ms < d->d_opts.do_lease_ms;
+	       (now < from || now - from < d->d_opts.do_lease_ms);
 }
 
 bool ds_reg_node_alive(const struct ds_reg *d, const struct ds_reg_node *nd)
@@ -307,7 +317,8 @@ static void seat_show(struct ds_reg *d, const struct ds_reg_node *nd, uint64_t n
 		.can_generic = nd->nd_gen != NULL,
 		.can_ready = !nd->nd_gen || atomic_load(&nd->nd_gen->gn_ready),
 		.can_hopeless = nd->nd_gen && atomic_load(&nd->nd_gen->gn_said),
-		.can_unheard_ms = now - (nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms),
+		.can_unheard_ms =
+			now > ds_reg_silent_from(d, nd) ? now - ds_reg_silent_from(d, nd) : 0,
 		.can_labels = nd->nd_terms.dt_labels};
 
 	fn(arg, &se);
@@ -601,7 +612,7 @@ uint64_t ds_reg_since_heartbeat_ms(struct ds_reg *d, uint32_t id)
 	now = clock_mono_ms();
 	if (alive_at(d, &nd, now))
 		return 0;
-	heard = nd.nd_heard_ms ? nd.nd_heard_ms : d->d_start_ms;
+	heard = ds_reg_silent_from(d, &nd);
 	if (nd.nd_unserving) /* it talks to this server, but its NFS port serves no client */
 		heard = nd.nd_reported_ms;
 	return now > heard ? now - heard : 1;

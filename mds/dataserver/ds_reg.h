@@ -66,6 +66,7 @@ struct ds_reg;
 struct ds_reg_opts {
 	const uint8_t *do_cluster_key; /* 32 bytes, must outlive dsc */
 	uint32_t do_lease_ms;
+	const struct store_lease *do_store; /* NULL: the store is always held */
 	/* this many ms after our start no client has a layout from before */
 	uint32_t do_layouts_ms;
 	/* without a heartbeat for so many ms a server is asked whether it lives */

@@ -127,6 +127,9 @@ struct ds_reg {
 	struct loop_timer d_timer;
 	/* For the timer: when it last fired, and when it fired after our last pause. */
 	uint64_t d_watched_ms, d_woke_ms;
+	/* When the store was last seen not to be held, ms of CLOCK_MONOTONIC; 0: never. */
+	_Atomic uint64_t d_shut_ms;
+	uint32_t d_store_opened; /* store_lease_opened */
 	/* liveness.c: what the journal says, since our start. */
 	bool d_told_dead[DS_REG_MAX + 1], d_told_alive[DS_REG_MAX + 1];
 	struct loop_msg d_start;
@@ -181,6 +184,9 @@ struct loop *ds_reg_link_loop(struct ds_reg *d, uint32_t id, struct ds_reg_link 
 struct ds_reg_node *ds_reg_find_uuid(struct ds_reg *d, const uint8_t uuid[16]);
 /* Locked. */
 bool ds_reg_node_alive(const struct ds_reg *d, const struct ds_reg_node *nd);
+/* Since when its silence counts, ms of CLOCK_MONOTONIC: its last message, or our start, or the last
+ * time at which the store was not held. */
+uint64_t ds_reg_silent_from(const struct ds_reg *d, const struct ds_reg_node *nd);
 
 /* cluster_key.c */
 /* Call it before the loops run, and before the rows of servers are read: reads the cluster keys. */

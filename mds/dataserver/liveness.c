@@ -10,6 +10,7 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/store_lease.h"
 #include "mds/dataserver/nfs3ds.h"
 #include "mds/journal/event_journal.h"
 #include <errno.h>
@@ -21,6 +22,10 @@
 #define ASK_MS	     1000
 /* After our start: a server asks at least once in this time whether it may join (ds/control.c). */
 #define START_MS 5000
+
+/* While the store is not held, no server gets an answer to its heartbeats, and none is asked
+ * anything (base/store_lease.h). So no server is judged then, nor for WOKE_MS after it, and no
+ * silence counts that began before the store was held again. */
 
 /* A timer later than this means that this process did not run: it was stopped, or suspended with
  * the machine. After that, no server is judged until what came meanwhile has been read and each
@@ -172,16 +177,18 @@ static uint64_t liveness_later(uint64_t a, uint64_t b)
 static bool unserving(const struct ds_reg *d, const struct ds_reg_node *nd, uint64_t now)
 {
 	return nd->nd_reported_ms &&
-	       now - liveness_later(nd->nd_nfs_ms, nd->nd_reported_ms) >= d->d_opts.do_dead_ms;
+	       now - liveness_later(liveness_later(nd->nd_nfs_ms, nd->nd_reported_ms),
+				    atomic_load(&d->d_shut_ms)) >=
+		       d->d_opts.do_dead_ms;
 }
 
 /* The caller holds d_lock. Returns why the server is dead, or NULL. */
 static const char *verdict(const struct ds_reg *d, const struct ds_reg_node *nd, uint64_t now)
 {
 	const struct ds_reg_opts *o = &d->d_opts;
-	uint64_t heard = nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms,
-		 lost = nd->nd_lost_ms ? nd->nd_lost_ms : d->d_start_ms,
-		 started = d->d_start_ms + START_MS;
+	uint64_t shut = atomic_load(&d->d_shut_ms), heard = ds_reg_silent_from(d, nd),
+		 lost = liveness_later(nd->nd_lost_ms ? nd->nd_lost_ms : d->d_start_ms, shut),
+		 started = liveness_later(d->d_start_ms, shut) + START_MS;
 
 	/* Our own pause is not a server's silence: what came meanwhile is read first. */
 	if (d->d_woke_ms && now - d->d_woke_ms < WOKE_MS)
@@ -244,7 +251,7 @@ static void look_dead(struct ds_reg_node *nd, uint64_t now, bool *wants)
 static const char *liveness_look(struct ds_reg *d, struct ds_reg_node *nd, uint64_t now,
 				 bool *wants)
 {
-	uint64_t heard = nd->nd_heard_ms ? nd->nd_heard_ms : d->d_start_ms;
+	uint64_t heard = ds_reg_silent_from(d, nd);
 	bool well = nd->nd_joined && !nd->nd_reported_ms &&
 		    (nd->nd_gen ? !nd->nd_gen->gn_failed
 				: nd->nd_link && now - heard < d->d_opts.do_suspect_ms);
@@ -302,12 +309,27 @@ static void liveness_tell(struct ds_reg *d, uint32_t id, const struct ds_reg_ser
 		sv->sv_state != DS_REG_ALIVE && (d->d_told_dead[id] || sv->sv_state >= DS_REG_DEAD);
 }
 
+/* True: the store is not held, or was not for a part of the time since the last look. */
+static bool store_was_shut(struct ds_reg *d)
+{
+	bool live = store_lease_live(d->d_opts.do_store);
+	uint32_t opened = store_lease_opened(d->d_opts.do_store);
+	bool was = !live || opened != d->d_store_opened;
+
+	d->d_store_opened = opened;
+	return was;
+}
+
 void ds_reg_watch(struct loop_timer *t)
 {
 	struct ds_reg *d = caa_container_of(t, struct ds_reg, d_timer);
 	struct ds_reg_server *sv = malloc(sizeof(*sv));
 	uint64_t fired = clock_mono_ms();
 
+	if (store_was_shut(d)) {
+		atomic_store(&d->d_shut_ms, fired);
+		d->d_woke_ms = fired;
+	}
 	if (d->d_watched_ms && fired - d->d_watched_ms > WATCH_MS + PAUSE_MS)
 		d->d_woke_ms = fired;
 	d->d_watched_ms = fired;
