@@ -4,6 +4,7 @@
  * it is held again, everything goes out, once and in its order. Peers are plain sockets that count
  * the bytes they get.
  */
+#include "base/http.h"
 #include "tests/unit/rpc_peer.h"
 #include "tests/unit/tls_cert.h"
 #include "tests/unit/unit.h"
@@ -32,6 +33,12 @@ static void run_out(void)
 	ck_assert(atomic_load(&lease.sl_end_ns) != STORE_LEASE_ALWAYS);
 	while (store_lease_live(&lease))
 		usleep(1000);
+}
+
+/* No extension makes a lease shorter: here it runs out at once. */
+static void cut_short(void)
+{
+	atomic_store(&lease.sl_end_ns, 1);
 }
 
 static void start(bool gated)
@@ -498,8 +505,7 @@ START_TEST(over_tls_answers_wait_as_well)
 	peer_ask();
 	loop_run(B);
 	ck_assert_int_eq(peer_err, 0);
-	/* It cannot be made shorter but by hand. */
-	atomic_store(&lease.sl_end_ns, 1);
+	cut_short();
 	for (int i = 0; i < 3; i++)
 		peer_ask();
 	peer_run_ms(300);
@@ -522,6 +528,90 @@ START_TEST(who_connects_over_tls_meanwhile_is_served_later)
 	loop_run(B);
 	ck_assert_int_eq(peer_err, 0);
 	ck_assert_int_eq(atomic_load(&opened), 1);
+}
+END_TEST
+
+/* ---- the HTTP API: it refuses, and tells what is the process's ---- */
+
+static struct http *web;
+static _Atomic int web_asked;
+static _Atomic bool web_loses; /* the lease runs out while the handler works */
+
+static void web_handler(void *arg, const struct http_req *rq, struct http_reply *rp)
+{
+	(void)arg;
+	(void)rq;
+	atomic_fetch_add(&web_asked, 1);
+	rp->rp_body = strdup("{\"told\":1}");
+	if (atomic_load(&web_loses))
+		cut_short();
+}
+
+static const struct http_route web_routes[] = {
+	{"GET", "/v1/state", HTTP_OPEN, web_handler},
+	{"POST", "/v1/state", HTTP_OPEN, web_handler},
+	{"GET", "/v1/health", HTTP_OPEN, web_handler},
+};
+
+static void start_web(void)
+{
+	struct http_opts opts = {.ho_addrs = "127.0.0.1:0", .ho_lease = &lease};
+	char err[256];
+
+	store_lease_init(&lease, 0);
+	ck_assert_msg(!http_start(&web, &opts, web_routes, 3, NULL, err, sizeof err), "%s", err);
+	addr = (struct sockaddr_storage){0};
+	*(struct sockaddr_in *)&addr = (struct sockaddr_in){.sin_family = AF_INET,
+							    .sin_port = htons(http_port(web)),
+							    .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	addrlen = sizeof(struct sockaddr_in);
+}
+
+static void end_web(void)
+{
+	http_stop(web);
+}
+
+/* The status of an answer, whose text says this. */
+static int web_ask(const char *method, const char *path, const char *says)
+{
+	char text[65536];
+	size_t n = 0;
+	ssize_t got;
+	int fd = dial();
+
+	snprintf(text, sizeof text, "%s %s HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n", method, path);
+	send_all(fd, text, strlen(text));
+	while ((got = recv(fd, text + n, sizeof text - 1 - n, 0)) > 0)
+		n += (size_t)got;
+	text[n] = 0;
+	close(fd);
+	ck_assert_msg(strstr(text, says), "%s %s: %s", method, path, text);
+	return atoi(text + strlen("HTTP/1.0 "));
+}
+
+START_TEST(the_api_begins_nothing_while_the_store_is_not_held)
+{
+	ck_assert_int_eq(web_ask("GET", "/v1/state", "does not hold its store"), 503);
+	ck_assert_int_eq(web_ask("POST", "/v1/state", "nothing was done"), 503);
+	ck_assert_int_eq(atomic_load(&web_asked), 0);
+	ck_assert_int_eq(web_ask("GET", "/v1/health", "told"), 200);
+	ck_assert_int_eq(web_ask("GET", "/metrics", "weft_rpc_parked_total"), 200);
+	hold_long();
+	ck_assert_int_eq(web_ask("GET", "/v1/state", "told"), 200);
+	ck_assert_int_eq(web_ask("POST", "/v1/state", "told"), 200);
+	ck_assert_int_eq(atomic_load(&web_asked), 3);
+}
+END_TEST
+
+START_TEST(the_api_says_when_an_outcome_is_not_known)
+{
+	atomic_store(&web_loses, true);
+	hold_long();
+	ck_assert_int_eq(web_ask("GET", "/v1/state", "does not hold its store now: try"), 503);
+	hold_long();
+	ck_assert_int_eq(web_ask("POST", "/v1/state", "it is not known"), 503);
+	ck_assert_int_eq(atomic_load(&web_asked), 2);
 }
 END_TEST
 
@@ -584,10 +674,13 @@ int main(void)
 	const TTest *const lost[] = {a_deposed_instance_ends_and_sends_nothing, NULL};
 	const TTest *const tls[] = {over_tls_answers_wait_as_well,
 				    who_connects_over_tls_meanwhile_is_served_later, NULL};
+	const TTest *const api[] = {the_api_begins_nothing_while_the_store_is_not_held,
+				    the_api_says_when_an_outcome_is_not_known, NULL};
 	Suite *s = suite_create("lease gate");
 
 	unit_add(s, "gated", start_gated, teardown, 60, gated);
 	unit_add(s, "tls", start_tls, end_tls, 60, tls);
+	unit_add(s, "api", start_web, end_web, 60, api);
 	unit_add(s, "open", start_open, teardown, 60, open);
 	unit_add(s, "lost", NULL, NULL, 60, lost);
 	return unit_run(s);
