@@ -153,6 +153,11 @@ const struct conf_key conf_keys[] = {
 	{ "mds.sync", CONF_BOOL, "true", NULL,
 	  "Make every commit durable before it is answered; false loses acknowledged changes in "
 	  "a crash." },
+	{ "mds.addresses", CONF_STR, "", NULL,
+	  "Service addresses that move with this server, comma separated; weft-addr holds them. "
+	  "Empty: none." },
+	{ "mds.addr_socket", CONF_STR, "/run/weft-addr/socket", NULL,
+	  "Unix socket of weft-addr, for mds.addresses." },
 	{ "mds.cluster_key", CONF_STR, "", NULL, "File that holds the cluster key." },
 	{ "mds.fs", CONF_INT, "0", "0..65535",
 	  "Number of the file system in its cluster, for a new store; 0: 1, or what the store "

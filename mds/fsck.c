@@ -11,6 +11,7 @@
  */
 #include "base/log.h"
 #include "base/version.h"
+#include "mds/conn_rows.h"
 #include "mds/layout/repair_row.h"
 #include "mds/layout/relocate.h"
 #include "mds/layout/pending_layout.h"
@@ -226,6 +227,14 @@ static void check_trash_job(struct maps *m, struct kv_slice key, struct kv_slice
 		bad(m, "jobs about the trash: record damaged");
 }
 
+static void check_conn(struct maps *m, struct kv_slice key, struct kv_slice val)
+{
+	struct kv_slice id = {(const uint8_t *)key.s_data + 1, key.s_len - 1};
+
+	if (!conn_row_ok(id, val))
+		bad(m, "connections: record damaged");
+}
+
 static int check_kind(struct maps *m, uint8_t prefix,
 		      void (*fn)(struct maps *m, struct kv_slice key, struct kv_slice val))
 {
@@ -256,6 +265,8 @@ static int check_maps(struct kv_txn *t, struct report *r, struct ns_check_stats 
 		rc = check_kind(&m, NS_T_TAG, check_tag);
 	if (!rc)
 		rc = check_kind(&m, NS_T_TRASH_JOB, check_trash_job);
+	if (!rc)
+		rc = check_kind(&m, NS_T_CONN, check_conn);
 	return rc ? rc : check_kind(&m, NS_T_PENDING, check_twin);
 }
 

@@ -20,6 +20,7 @@
 #include "mds/nfs4/op_attr.h"
 #include "mds/nfs4/op_state.h"
 #include "mds/identity.h"
+#include "mds/mds_addr.h"
 #include "mds/mds_gauges.h"
 #include "mds/mds_live.h"
 #include "mds/mds_store.h"
@@ -108,11 +109,13 @@ static void conn_opened(struct rpc_conn *c, void *arg)
 {
 	(void)arg;
 	op_conn_opened(&mds, c);
+	mds_addr_opened(c);
 }
 
 static void conn_closed(struct rpc_conn *c, void *arg)
 {
 	(void)arg;
+	mds_addr_closed(c);
 	op_conn_closed(&mds, c);
 	st_conn_gone(mds.m_st, c);
 	ds_reg_conn_closed(mds.m_dsc, c);
@@ -413,6 +416,7 @@ static void *wait_signals(void *arg)
 	}
 	log_info("signal %d: stopping", sig);
 	sd_notify(0, "STOPPING=1");
+	mds_addr_stop();
 	for (unsigned i = 0; i < nloops; i++)
 		loop_stop(loops[i]);
 	return NULL;
@@ -770,6 +774,7 @@ static void main_serve(const struct conf *conf)
 				      .ao_console_login_ms = conf_msec(conf, "mds.console_login")};
 	const char *metrics = conf_str(conf, "mds.metrics");
 	char err[512];
+	int err_no;
 
 	mds_identity_names(&mds);
 	programs[0] = (struct rpc_program){NFS4_PROGRAM, 4, 4, 2, op_dispatch, &mds};
@@ -793,6 +798,9 @@ static void main_serve(const struct conf *conf)
 		if (!runs || pthread_create(&runs[i], NULL, run_loop, loops[i]))
 			die("mds.threads", "cannot start a thread");
 	listen_rdma(conf);
+	err_no = restoring ? 0 : mds_addr_start(mds.m_kv);
+	if (err_no)
+		die("mds.addresses", strerror(-err_no));
 	sd_notifyf(0, "READY=1\nSTATUS=boot %lu: %s", (unsigned long)su->su_boot,
 		   "waiting for a data server to confirm that the store is up to date");
 	loop_run(loops[0]);
@@ -932,6 +940,8 @@ int main(int argc, char **argv)
 		die("libsodium", "cannot initialize it");
 	listen_check("mds.listen", conf_str(conf, "mds.listen"), 2049);
 	main_rdma_check(conf);
+	if (mds_addr_open(conf, err, sizeof(err)))
+		die_conf(err);
 	if (!check && priv_prepare("mds.user", conf_str(conf, "mds.user"), err, sizeof(err)))
 		die_conf(err);
 	if (!values && check_files(conf)) {

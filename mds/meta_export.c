@@ -103,6 +103,9 @@ static int export_rows(struct export *x, struct kv_txn *t)
 	while ((rc = kv_scan_next(&sc, &key, &val)) > 0) {
 		if (key.s_len == 1 && *(const uint8_t *)key.s_data == NS_K_SUPER)
 			continue;
+		/* They mean something to the next life of this store alone. */
+		if (*(const uint8_t *)key.s_data == NS_T_CONN)
+			continue;
 		rc = export_row(x, &l, key, val);
 		if (rc)
 			break;

@@ -194,6 +194,8 @@ void rpc_listener_close(struct rpc_listener *ls);
 /* Connections */
 uint64_t rpc_conn_id(const struct rpc_conn *c); /* unique in the process, never reused */
 const struct sockaddr_storage *rpc_conn_peer(const struct rpc_conn *c);
+/* Our address of a TCP connection, also while rs_closed runs: 0, or a negative errno (RDMA). */
+int rpc_conn_local(const struct rpc_conn *c, struct sockaddr_storage *out);
 enum rpc_tls rpc_conn_tls(const struct rpc_conn *c);
 struct loop *rpc_conn_loop(const struct rpc_conn *c);
 /* True when the connection has ended or is about to: nothing is sent on it any more. On its

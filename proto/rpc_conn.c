@@ -705,6 +705,15 @@ const struct sockaddr_storage *rpc_conn_peer(const struct rpc_conn *c)
 	return &c->rcn_peer;
 }
 
+int rpc_conn_local(const struct rpc_conn *c, struct sockaddr_storage *out)
+{
+	socklen_t len = sizeof *out;
+
+	if (c->rcn_is_rdma)
+		return -EOPNOTSUPP;
+	return getsockname(c->rcn_fd, (struct sockaddr *)out, &len) ? -errno : 0;
+}
+
 enum rpc_tls rpc_conn_tls(const struct rpc_conn *c)
 {
 	return c->rcn_tls;

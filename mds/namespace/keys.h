@@ -62,6 +62,8 @@
  *                            pin (8), inode (8)               a file that it gave a copy
  *   'J'   NS_T_TRASH_JOB     number (8)                       a job about the trash
  *   'G'   NS_T_TAG           tag (1 to 64), a NUL, client     a client of a compute job
+ *   'c'   NS_T_CONN          local address (16), port (2),    a TCP connection of this or a former
+ *                              peer (16), port (2)              life
  *
  * One key is the engine's: "\0weft" (kv.h). No other key begins with 0.
  *

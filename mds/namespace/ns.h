@@ -411,7 +411,8 @@ enum ns_table {
 	NS_T_JOIN_TOKEN = 'j',
 	NS_T_PIN = 'P',
 	NS_T_TRASH_JOB = 'J',
-	NS_T_TAG = 'G'
+	NS_T_TAG = 'G',
+	NS_T_CONN = 'c'
 };
 /* W */
 int ns_row_put(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen, const void *val,
