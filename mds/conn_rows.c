@@ -111,19 +111,21 @@ struct step {
 	size_t s_n;
 };
 
+/* On a full disk the first write decides (kv.h): what adds comes first. */
 static int step_run(void *arg, struct kv_txn *t)
 {
 	static const uint8_t version = CONN_VERSION;
 	struct step *s = arg;
 	int rc = 0;
 
-	for (size_t i = 0; i < s->s_n && !rc; i++) {
-		const struct change *ch = &s->s_change[i];
-
-		rc = ch->ch_put
-			     ? ns_row_put(t, NS_T_CONN, &ch->ch_id, sizeof(ch->ch_id), &version, 1)
-			     : ns_row_del(t, NS_T_CONN, &ch->ch_id, sizeof(ch->ch_id));
-	}
+	for (size_t i = 0; i < s->s_n && !rc; i++)
+		if (s->s_change[i].ch_put)
+			rc = ns_row_put(t, NS_T_CONN, &s->s_change[i].ch_id, sizeof(struct conn_id),
+					&version, 1);
+	for (size_t i = 0; i < s->s_n && !rc; i++)
+		if (!s->s_change[i].ch_put)
+			rc = ns_row_del(t, NS_T_CONN, &s->s_change[i].ch_id,
+					sizeof(struct conn_id));
 	return rc;
 }
 
