@@ -8,8 +8,8 @@ top=${top_srcdir:-$(cd "$(dirname "$0")/.." && pwd)}
 
 # bad_includes TREE: prints "file: include" for every include that breaks a rule.
 bad_includes() {
-	(cd "$1" && find addr base topo proto kv mds ds client tools -name '*.[chx]' 2>/dev/null |
-		sort |
+	(cd "$1" && find addr base topo proto kv pg mds ds client tools -name '*.[chx]' \
+		2>/dev/null | sort |
 		xargs -r grep -HoE '^[[:space:]]*%?#[[:space:]]*include[[:space:]]+"[^"]+"') |
 		sed -E 's/:[[:space:]]*%?#[[:space:]]*include[[:space:]]+"([^"]+)"/ \1/' | awk '
 	function room(path,   p, n) {
@@ -25,10 +25,11 @@ bad_includes() {
 		may["addr"] = "base"
 		may["proto"] = "proto base"
 		may["kv"] = "kv base"
+		may["pg"] = "base"
 		may["topo"] = "topo base"
 		may["ds"] = "ds topo proto base"
 		may["client"] = "client proto base"
-		may["tools"] = "tools client topo proto base"
+		may["tools"] = "tools client topo proto pg base"
 		# Inside mds, from the ground up; each may also use itself and base.
 		may["mds/namespace"] = "kv"
 		may["mds/journal"] = "mds/namespace kv"
@@ -69,7 +70,7 @@ bad_includes() {
 
 # circles TREE: prints the headers that include each other in a circle, in a room or over several.
 circles() {
-	(cd "$1" && find addr base topo proto kv mds ds client tools -name '*.h' 2>/dev/null |
+	(cd "$1" && find addr base topo proto kv pg mds ds client tools -name '*.h' 2>/dev/null |
 		sort |
 		xargs -r grep -HoE '^[[:space:]]*#[[:space:]]*include[[:space:]]+"[^"]+"') |
 		sed -E 's/:[[:space:]]*#[[:space:]]*include[[:space:]]+"([^"]+)"/ \1/' |
@@ -84,7 +85,7 @@ lists() { (cd "$1" && find . \( -name Makefile.am -o -name room.am \) | sort); }
 
 # unlisted TREE: prints the source files that neither Makefile.am nor a room.am names.
 unlisted() {
-	(cd "$1" && find addr base topo proto kv mds ds client tools tests \
+	(cd "$1" && find addr base topo proto kv pg mds ds client tools tests \
 		\( -name '*.[chx]' -o -path 'tests/wire*/*.py' \) 2>/dev/null | sort >"$plant/files"
 		awk '
 		FILENAME != ARGV[ARGC - 1] {
@@ -215,6 +216,10 @@ try proto/a.h kv/kv.h bad
 try proto/ctl.x mds/namespace/ns.h bad
 try kv/a.c proto/xdr.h bad
 try kv/a.c base/log.h good
+try pg/a.c base/log.h good
+try pg/a.c kv/kv.h bad
+try kv/a.c pg/pg.h bad
+try tools/a.c pg/pg.h good
 try ds/store/a.c mds/namespace/ns.h bad
 try ds/a.c kv/kv.h bad
 try ds/a.c proto/rpc.h good

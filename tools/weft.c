@@ -165,6 +165,10 @@ static const struct weft_opt cluster_key_options[] = {
 	{"hours", 0, "N", "it expires after N hours (24)"},
 	{"mds", 0, "ADDRESS", "where the data server finds the metadata server (mds.listen)"},
 	{0}};
+static const struct weft_opt pg_init_options[] = {
+	{"instance", 0, "N", "make this instance too, a number from 1 to 65535"},
+	{"role", 0, "NAME", "make this role, as which weft-mds connects (weft)"},
+	{0}};
 static const struct weft_opt trash_restore_options[] = {
 	{"to", 0, "PATH", "under this name, or into this directory"},
 	{"recursive", 'r', NULL, "all that was below PATH"},
@@ -200,6 +204,13 @@ const struct command weft_commands[] = {
 	 "make this machine a data server: check it, get its keys, write its configuration, start "
 	 "weft-ds@NAME; - for TOKEN reads it from standard input",
 	 "weft cluster join - --store /srv/weft/ds1 <token", 0, {NULL}},
+	/* Help on "cluster" names it; there is no more room in the summary. */
+	{"pg", "init", 1, 1, false, cmd_pg_init, pg_init_options, "CONNINFO",
+	 "make the tables of weft in a PostgreSQL database, and the role of weft-mds, as their "
+	 "owner; run again, it sees that they are there. CONNINFO is libpq's connection string, "
+	 "without a password",
+	 "weft pg init \"host=192.0.2.1 dbname=weft user=postgres\" --instance 1",
+	 GROUP_AS_NOUN, {NULL}},
 	{"ds", "list", 0, 0, false, cmd_ds_list, NULL, "",
 	 "list the data servers",
 	 "weft ds list -o name,state,used", GROUP_SERVERS, {ds_columns}},

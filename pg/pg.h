@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pg.h - the log of an instance in PostgreSQL.
+ *
+ * An instance is a number. It has one row with an epoch, the number of its last batch and a beat,
+ * and one row in the log for each batch: bytes, which this room does not look into. A process
+ * claims an instance (its epoch rises), appends batches, and beats where it has none. PostgreSQL
+ * answers when a synchronous standby has the commit too.
+ *
+ * What holds:
+ * - pg_log_append() returns 0 only when the batch is durable at PostgreSQL and at a synchronous
+ *   standby, and in the epoch of this process: a statement of a deposed process changes nothing.
+ * - An append is one statement and one round trip. No transaction is left open: a process that
+ *   stops in the middle keeps no lock.
+ * - A lost connection, a time-out, an error and any notice leave the outcome unknown. Only a
+ *   synchronous write that returns the number of the batch resolves it, never a read: a primary
+ *   shows after its restart what no standby has. This write also gives the row a new session
+ *   number, so that a statement of an earlier connection that is still under way changes nothing.
+ * - While pg_log_live() is true, no other process has claimed the instance. It ends 0.75 L after
+ *   the moment at which the newest answered statement was sent (CLOCK_BOOTTIME); another process
+ *   claims when it has seen the row unchanged for L. Only the rates of the clocks matter.
+ *   Look at the state first, then at pg_log_live(), then answer.
+ *
+ * What to know:
+ * - Without synchronous standbys PostgreSQL commits alone and says nothing. With o_replicas 2 each
+ *   append and each beat looks at synchronous_standby_names, and each beat counts the standbys. In
+ *   state PG_LOG_ALONE nothing is acknowledged. An administrator who empties
+ *   synchronous_standby_names in the middle of a commit makes that one commit succeed alone.
+ * - Who promotes a standby by hand must take the one that is furthest: with ANY 1 (a, b) one of
+ *   them may lack what was acknowledged. Nothing here can find that out afterwards.
+ * - Names of hosts are resolved by the C library, which may take long: use addresses.
+ * - A pooler between the two that shares sessions breaks this: connect to PostgreSQL itself.
+ *
+ * Errors are negative errno. Functions of one handle may be called by any thread where it says so.
+ */
+#ifndef PG_PG_H
+#define PG_PG_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#define PG_VERSION 1 /* of the schema */
+#define PG_WHY	   240
+
+struct pg_options {
+	const char *o_conninfo; /* libpq's; several hosts; kept by the caller while it is used */
+	uint32_t o_inst;
+	const char *o_owner;  /* who claims: a node's name, for people */
+	uint32_t o_lease_ms;  /* L, at least 100; the same for all processes of an instance */
+	uint32_t o_answer_ms; /* a statement has so long, then its outcome is unknown; 0: L */
+	uint32_t o_replicas;  /* 2: a commit is at a synchronous standby too; 1: it may be alone */
+	uint32_t o_rank_ms;   /* a claim waits so much longer than L */
+};
+
+/* The row of an instance. */
+struct pg_row {
+	uint64_t r_epoch, r_batch, r_beat;
+	uint64_t r_acked; /* the process that holds it knew that this batch was durable */
+	bool r_free;	  /* no process holds it: it was released, or never claimed */
+};
+
+/* ---- the process that holds the instance; pg_log.c ---- */
+
+struct pg_log;
+enum pg_state {
+	PG_LOG_LIVE,
+	PG_LOG_AWAY,   /* PostgreSQL does not answer; appends wait */
+	PG_LOG_ALONE,  /* it has no synchronous standby; appends wait */
+	PG_LOG_DEPOSED /* for ever */
+};
+
+/* Makes data the batch of this number, which is the last one's + 1. Waits until it is durable,
+ * however long PostgreSQL is away. One at a time; any thread.
+ * 0: durable. -ESTALE: deposed; it is not known whether the batch is in the log. -ECANCELED:
+ * pg_log_stop() was called, and the same holds. -EINVAL: the number is another. */
+int pg_log_append(struct pg_log *l, uint64_t batch, const void *data, size_t len);
+uint64_t pg_log_batch(const struct pg_log *l); /* the last durable one; any thread */
+uint64_t pg_log_epoch(const struct pg_log *l);
+/* Is the lease live now? Any thread; some tens of nanoseconds. */
+bool pg_log_live(const struct pg_log *l);
+uint64_t pg_log_lease_end(const struct pg_log *l); /* CLOCK_BOOTTIME, ns; 0: deposed */
+/* why: what is wrong, for people; empty if it is PG_LOG_LIVE. Any thread. */
+enum pg_state pg_log_state(struct pg_log *l, char why[PG_WHY]);
+/* Ends the waits of pg_log_append(): it returns -ECANCELED from now on. Any thread. */
+void pg_log_stop(struct pg_log *l);
+/* Stops and frees. release: gives the instance up first, so that another process need not wait
+ * for L. Returns 0; release: -EAGAIN if PostgreSQL did not say that it is free. */
+int pg_log_close(struct pg_log *l, bool release);
+
+/* ---- a process that may claim it; pg_claim.c ---- */
+
+/* One thread uses it. */
+struct pg_watch;
+int pg_watch_open(struct pg_watch **out, const struct pg_options *o);
+void pg_watch_close(struct pg_watch *w);
+/* Reads the row; waits L / 4 at most. 0: row is as of now. -EAGAIN: no quick answer, which says
+ * nothing about the holder; pg_watch_why() has more. -ENOENT: there is no such instance. -ENOTSUP:
+ * the schema's version is another. Call it every L / 20 or so. */
+int pg_watch_look(struct pg_watch *w, struct pg_row *row);
+const char *pg_watch_why(const struct pg_watch *w);
+/* Has the row been free, or unchanged in quick answers without a gap for L and o_rank_ms? */
+bool pg_watch_due(const struct pg_watch *w);
+/* Claims the row as pg_watch_look() has seen it last. Call it when pg_watch_due() says so; or at
+ * once, if it is certain that the holder runs no more (it ran on this machine, and its lock on
+ * the store is free). 0: this process holds it. -EAGAIN: the row has moved. -ETIMEDOUT: it is
+ * unknown, or PostgreSQL has no standby; look and claim again. */
+int pg_watch_claim(struct pg_watch *w, struct pg_log **out);
+
+/* ---- what is in the log; pg_read.c ---- */
+
+typedef int pg_batch_fn(void *arg, uint64_t batch, const void *data, size_t len);
+/* Calls fn for the batches after `after` up to `last`, in order; so many that their data is max
+ * bytes at most, but one at least. The end of the call: fn's error, or the batch that was the last
+ * one in *after. 0: fine, whatever is there. -ESTALE: the log begins later than after + 1: a
+ * snapshot is needed. -EAGAIN: no answer.
+ * A process that does not hold the instance reads up to r_acked: what comes after it may vanish. */
+int pg_read_batches(struct pg_watch *w, uint64_t *after, uint64_t last, size_t max, pg_batch_fn *fn,
+		    void *arg);
+/* Says that this reader has all up to batch: the log is kept behind it for it. */
+int pg_read_keep(struct pg_watch *w, const char *reader, uint64_t batch);
+
+struct pg_snapshot {
+	/* A row of the table, in the order of the keys. */
+	int (*s_row)(void *arg, struct iovec k, struct iovec v);
+	pg_batch_fn *s_batch; /* the batches behind it */
+	void *s_arg;
+	bool s_log_first;	   /* the batches come before the rows; else after them */
+	uint64_t s_folded, s_last; /* out: the table is as of s_folded; the last batch */
+};
+/* Reads an instance whole, as it was at one moment: what is acknowledged then. Takes as long as it
+ * takes. -EAGAIN: the connection was lost in the middle. */
+int pg_snapshot(const struct pg_options *o, struct pg_snapshot *s, char why[PG_WHY]);
+
+/* ---- the table that follows the log; pg_fold.c ---- */
+
+/* Calls write for each write of a batch's data, in order. v.iov_base NULL: k is deleted. */
+typedef int pg_write_fn(void *arg, struct iovec k, struct iovec v);
+typedef int pg_decode_fn(const void *data, size_t len, pg_write_fn *write, void *arg);
+
+struct pg_fold;
+int pg_fold_open(struct pg_fold **out, const struct pg_options *o, pg_decode_fn *decode);
+void pg_fold_close(struct pg_fold *f);
+const char *pg_fold_why(const struct pg_fold *f);
+/* Folds batches of max bytes at most (one at least) into the table. Any process may do it, also
+ * several at a time: what a batch says is fixed. Returns the number of batches; 0: none is behind;
+ * -EAGAIN: no answer, or another process was quicker; decode's error. */
+int64_t pg_fold_step(struct pg_fold *f, size_t max);
+/* Frees the parts of the log that the table and all readers have. Readers that have not called
+ * pg_read_keep() for idle_s seconds are forgotten. Returns the number of parts that were freed. */
+int pg_fold_trim(struct pg_fold *f, uint32_t idle_s);
+
+/* The digest of a set of rows, in any order. */
+struct pg_digest {
+	uint64_t d_sum[4], d_rows;
+};
+void pg_digest_add(struct pg_digest *d, struct iovec k, struct iovec v);
+/* The digest of table and log together, as of batch *at. */
+int pg_verify(const struct pg_options *o, pg_decode_fn *decode, struct pg_digest *d, uint64_t *at,
+	      char why[PG_WHY]);
+
+/* ---- the schema; pg_schema.c ---- */
+
+struct pg_init {
+	const char *i_conninfo;
+	const char *i_role; /* made if it is not there: what weft-mds connects as */
+	int64_t i_inst;	    /* an instance to make, if it is not there; -1: none */
+	bool i_new;	    /* out: the schema was made now */
+};
+/* Makes the schema, or sees that it is there; nothing is changed if it fails. 0; or negative, with
+ * the reason in why. */
+int pg_init(struct pg_init *i, char why[PG_WHY]);
+/* True when the conninfo has a password in it: others see it in the list of processes. */
+bool pg_has_password(const char *conninfo);
+#endif
