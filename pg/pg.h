@@ -40,8 +40,9 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#define PG_VERSION 1 /* of the schema */
+#define PG_VERSION 1u /* of the schema */
 #define PG_WHY	   240
+#define PG_HEAD	   128
 
 struct pg_options {
 	const char *o_conninfo; /* libpq's; several hosts; kept by the caller while it is used */
@@ -56,8 +57,9 @@ struct pg_options {
 /* The row of an instance. */
 struct pg_row {
 	uint64_t r_epoch, r_batch, r_beat;
-	uint64_t r_acked; /* the process that holds it knew that this batch was durable */
-	bool r_free;	  /* no process holds it: it was released, or never claimed */
+	uint64_t r_acked;    /* the process that holds it knew that this batch was durable */
+	bool r_free;	     /* no process holds it: it was released, or never claimed */
+	uint8_t r_ident[16]; /* of the log: one that was set back must get another */
 };
 
 /* ---- the process that holds the instance; pg_log.c ---- */
@@ -65,7 +67,7 @@ struct pg_row {
 struct pg_log;
 enum pg_state {
 	PG_LOG_LIVE,
-	PG_LOG_AWAY,   /* PostgreSQL does not answer; appends wait */
+	PG_LOG_AWAY,   /* PostgreSQL does not answer, or refuses an append; appends wait */
 	PG_LOG_ALONE,  /* it has no synchronous standby; appends wait */
 	PG_LOG_DEPOSED /* for ever */
 };
@@ -127,6 +129,8 @@ struct pg_snapshot {
 	void *s_arg;
 	bool s_log_first;	   /* the batches come before the rows; else after them */
 	uint64_t s_folded, s_last; /* out: the table is as of s_folded; the last batch */
+	uint8_t s_head[PG_HEAD];   /* out: the first bytes of batch s_folded */
+	size_t s_headlen;
 };
 /* Reads an instance whole, as it was at one moment: what is acknowledged then. Takes as long as it
  * takes. -EAGAIN: the connection was lost in the middle. */

@@ -25,6 +25,7 @@ struct pg_watch {
 	char *w_conninfo, *w_owner;
 	struct pg_target w_target;
 	struct pg_conn w_conn;
+	char w_name[64]; /* of the connection; of this process alone */
 	struct pg_row w_row;
 	bool w_seen;		/* w_row is one that was read */
 	uint64_t w_since, w_at; /* it is unchanged since; the newest look */
@@ -52,6 +53,8 @@ int pg_watch_open(struct pg_watch **out, const struct pg_options *o)
 		pg_watch_close(w);
 		return err;
 	}
+	snprintf(w->w_name, sizeof(w->w_name), "weft-watch %u %016llx", o->o_inst,
+		 (unsigned long long)pg_random());
 	w->w_o.o_conninfo = w->w_conninfo;
 	w->w_o.o_owner = w->w_owner;
 	*out = w;
@@ -74,12 +77,13 @@ const char *pg_watch_why(const struct pg_watch *w)
 
 struct pg_conn *pg_watch_conn(struct pg_watch *w, uint64_t deadline)
 {
-	char name[64];
+	char gucs[64];
 
 	if (w->w_conn.c_pg)
 		return &w->w_conn;
-	snprintf(name, sizeof(name), "weft-watch %u", w->w_o.o_inst);
-	if (pg_conn_open(&w->w_conn, &w->w_target, name, "", deadline) ||
+	/* A claim meets the lock of a holder that stands still. */
+	snprintf(gucs, sizeof(gucs), "-c lock_timeout=%u", w->w_o.o_lease_ms / 4);
+	if (pg_conn_open(&w->w_conn, &w->w_target, w->w_name, gucs, deadline) ||
 	    pg_conn_version(&w->w_conn, deadline)) {
 		pg_watch_lost(w);
 		return NULL;
@@ -112,7 +116,7 @@ static int read_row(struct pg_watch *w, struct pg_row *row, uint64_t deadline)
 		return strstr(w->w_why, "this program knows") ? -ENOTSUP : -EAGAIN;
 	pg_arg_int(&a, w->w_o.o_inst);
 	if (pg_conn_run(c,
-			"select epoch, batch, beat, acked, (owner = '')::int::int8"
+			"select epoch, batch, beat, acked, (owner = '')::int::int8, ident"
 			" from instance where id = $1",
 			&a, deadline, &res) != PG_DONE) {
 		PQclear(res);
@@ -126,6 +130,8 @@ static int read_row(struct pg_watch *w, struct pg_row *row, uint64_t deadline)
 				       .r_free = pg_num(res, 0, 4)};
 	else
 		err = -ENOENT;
+	if (!err && PQgetlength(res, 0, 5) == sizeof(row->r_ident))
+		memcpy(row->r_ident, PQgetvalue(res, 0, 5), sizeof(row->r_ident));
 	if (err)
 		snprintf(w->w_why, PG_WHY, "there is no instance %u: weft pg init --instance %u",
 			 w->w_o.o_inst, w->w_o.o_inst);
@@ -171,8 +177,8 @@ bool pg_watch_due(const struct pg_watch *w)
 
 /* ---- claim ---- */
 
-/* The server process of the holder, or of an earlier claim, has the row locked. It may belong to a
- * process that stands still, or wait for a standby. */
+/* The server process of the holder has the row locked: it may belong to a process that stands
+ * still, or wait for a standby. */
 static void end_holder(struct pg_conn *c, uint32_t inst, uint64_t deadline)
 {
 	char like[32];
@@ -183,7 +189,25 @@ static void end_holder(struct pg_conn *c, uint32_t inst, uint64_t deadline)
 	pg_arg_text(&a, like);
 	pg_conn_run(c,
 		    "select pg_terminate_backend(pid) from pg_stat_activity"
-		    " where application_name like $1 and pid <> pg_backend_pid()",
+		    " where application_name like $1",
+		    &a, deadline, &res);
+	PQclear(res);
+}
+
+/* The server process of a claim in doubt: it may wait for a standby, with the row locked. */
+static void end_claim(struct pg_watch *w, uint64_t pid, uint64_t deadline)
+{
+	struct pg_conn *c = pg_watch_conn(w, deadline);
+	struct pg_args a = {0};
+	PGresult *res;
+
+	if (!c)
+		return;
+	pg_arg_int(&a, pid);
+	pg_arg_text(&a, w->w_name);
+	pg_conn_run(c,
+		    "select pg_terminate_backend(pid) from pg_stat_activity"
+		    " where pid = $1 and application_name = $2",
 		    &a, deadline, &res);
 	PQclear(res);
 }
@@ -227,30 +251,29 @@ static int claim_row(struct pg_watch *w, struct pg_conn *c, const char *owner, u
 int pg_watch_claim(struct pg_watch *w, struct pg_log **out)
 {
 	uint64_t deadline = pg_in_ms(2 * w->w_o.o_lease_ms + pg_answer_ms(&w->w_o));
-	char owner[128], gucs[64], name[64];
-	struct pg_conn c;
+	struct pg_conn *c;
+	char owner[128];
 	bool doubt = false;
+	uint64_t pid;
 	int err;
 
 	*out = NULL;
 	if (!w->w_seen)
 		return -EAGAIN;
+	c = pg_watch_conn(w, pg_in_ms(pg_answer_ms(&w->w_o)));
+	if (!c)
+		return -EAGAIN;
 	/* It is used once. */
 	snprintf(owner, sizeof(owner), "%.90s %016llx", w->w_o.o_owner,
 		 (unsigned long long)pg_random());
-	snprintf(gucs, sizeof(gucs), "-c lock_timeout=%u", w->w_o.o_lease_ms / 4);
-	snprintf(name, sizeof(name), "weft %u claim", w->w_o.o_inst);
-	err = pg_conn_open(&c, &w->w_target, name, gucs, pg_in_ms(pg_answer_ms(&w->w_o)));
-	if (!err)
-		err = claim_row(w, &c, owner, deadline, &doubt);
+	pid = (uint64_t)PQbackendPID(c->c_pg);
+	err = claim_row(w, c, owner, deadline, &doubt);
 	if (err)
-		snprintf(w->w_why, PG_WHY, "%s", c.c_why);
-	pg_conn_close(&c);
-	/* In doubt it may wait for a standby, with the row locked. */
-	if (!err && doubt && !pg_conn_open(&c, &w->w_target, name, gucs, deadline)) {
-		end_holder(&c, w->w_o.o_inst, deadline);
-		pg_conn_close(&c);
+		snprintf(w->w_why, PG_WHY, "another process was quicker, or holds it");
+	if (doubt) {
+		pg_watch_lost(w);
+		end_claim(w, pid, deadline);
 	}
 	w->w_seen = false;
-	return err ? -EAGAIN : pg_log_start(out, &w->w_o, w->w_row.r_epoch + 1, owner, deadline);
+	return err ? err : pg_log_start(out, &w->w_o, w->w_row.r_epoch + 1, owner, deadline);
 }

@@ -209,8 +209,8 @@ static int fold_connect(struct pg_fold *f, uint64_t deadline)
 	return 0;
 }
 
-static int fold_writes(struct pg_fold *f, uint64_t from, uint64_t to, const struct writes *ws,
-		       uint64_t deadline)
+static int fold_writes(struct pg_fold *f, uint64_t from, uint64_t to, struct iovec head,
+		       const struct writes *ws, uint64_t deadline)
 {
 	struct array dels = {0}, keys = {0}, vals = {0};
 	struct pg_args a = {0};
@@ -227,9 +227,11 @@ static int fold_writes(struct pg_fold *f, uint64_t from, uint64_t to, const stru
 		pg_arg_of(&a, PG_BYTEA_ARRAY, dels.a_p, dels.a_len);
 		pg_arg_of(&a, PG_BYTEA_ARRAY, keys.a_p, keys.a_len);
 		pg_arg_of(&a, PG_BYTEA_ARRAY, vals.a_p, vals.a_len);
+		pg_arg_bytes(&a, head.iov_base, head.iov_len);
 		end = pg_conn_run(
 			&f->f_conn,
-			"with f as (update fold set folded = $3 where inst = $1 and folded = $2"
+			"with f as (update fold set folded = $3, head = $7 where inst = $1 and "
+			"folded = $2"
 			" returning inst), d as (delete from kv using f, unnest($4) as u(k)"
 			" where kv.inst = f.inst and kv.k = u.k), p as (insert into kv (inst, k, v)"
 			" select f.inst, u.k, u.v from f, unnest($5, $6) as u(k, v)"
@@ -253,6 +255,7 @@ int64_t pg_fold_step(struct pg_fold *f, size_t max)
 	uint64_t deadline = pg_in_ms(FOLD_MS), from, acked, to;
 	struct writes ws = {0};
 	struct pg_args a = {0};
+	struct iovec head = {0};
 	PGresult *res = NULL;
 	int64_t err = fold_connect(f, deadline);
 
@@ -281,15 +284,26 @@ int64_t pg_fold_step(struct pg_fold *f, size_t max)
 					    add_write, &ws)
 			      : -EAGAIN; /* another process was quicker, and it is truncated */
 		to += !err;
+		head.iov_base = PQgetvalue(res, i, 1);
+		head.iov_len = (size_t)PQgetlength(res, i, 1);
 	}
-	PQclear(res);
+	head.iov_len = head.iov_len < PG_HEAD ? head.iov_len : PG_HEAD;
 	if (!err && to == from)
 		err = -EAGAIN;
 	merge_writes(&ws);
 	if (!err)
-		err = fold_writes(f, from, to, &ws, deadline);
+		err = fold_writes(f, from, to, head, &ws, deadline);
+	PQclear(res);
 	free_writes(&ws);
 	return err ? err : (int64_t)(to - from);
+}
+
+/* The part is in use: next time. */
+static bool locked(const PGresult *res)
+{
+	const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+
+	return state && !strcmp(state, "55P03"); /* lock_not_available */
 }
 
 int pg_fold_trim(struct pg_fold *f, uint32_t idle_s)
@@ -312,11 +326,12 @@ int pg_fold_trim(struct pg_fold *f, uint32_t idle_s)
 	for (uint32_t i = 0; i < PG_TURNS && end == PG_DONE; i++) {
 		a = (struct pg_args){0};
 		pg_arg_int(&a, f->f_inst * PG_TURNS + i);
-		end = pg_conn_run(&f->f_conn, "select trim($1::int8::int)", &a, deadline, &res);
+		end = pg_conn_run(&f->f_conn, "select free_part($1::int8::int)", &a, deadline,
+				  &res);
 		if (end == PG_DONE)
 			freed += (int)pg_num(res, 0, 0);
 		else if (end == PG_FAILED)
-			end = PG_DONE; /* it did not get the lock; next time */
+			end = locked(res) ? PG_DONE : PG_UNKNOWN;
 		PQclear(res);
 	}
 	return end == PG_DONE ? freed : fold_lost(f);

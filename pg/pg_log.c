@@ -6,8 +6,9 @@
  * There is one connection, and it has a session number, or there is none. Each connection begins
  * with `begin`: a synchronous write, guarded by epoch and owner, which gives the row the session
  * number of this connection and returns the number of the last batch. When it is answered,
- * PostgreSQL has replicated all up to that batch (commits are replicated in order), and no statement
- * of an earlier connection can succeed any more: append and beat are guarded by the session.
+ * PostgreSQL has replicated all up to that batch (commits are replicated in order), and no
+ * statement of an earlier connection can succeed any more: append and beat are guarded by the
+ * session.
  * So all doubt is resolved in one way: give the connection up, and begin another.
  *
  * The other connection first ends the server process of the one before. That one may wait for a
@@ -29,7 +30,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { PAUSE_MS = 50, RELEASE_MS = 2000 };
+enum { PAUSE_MS = 50, REFUSED_MS = 500, RELEASE_MS = 2000 };
 
 /* $1 instance, $2 epoch, $3 session; append: $4 batch, $5 part, $6 data, $7 replicas; begin: $4
  * owner. acked: what the process that holds the row knew to be durable when it sent this. */
@@ -52,7 +53,8 @@ struct pg_log {
 
 	pthread_mutex_t l_lock; /* of what follows, up to the next line of this kind */
 	struct pg_conn l_conn;
-	bool l_begun; /* the connection is there, and its session is l_session */
+	bool l_begun;	/* the connection is there, and its session is l_session */
+	bool l_refused; /* the append under way got an ERROR: a full disk, a missing right */
 	uint64_t l_session, l_turn, l_pending;
 	int l_old_pid; /* the server process of the connection that was given up; 0: none */
 
@@ -145,7 +147,8 @@ static void heard(struct pg_log *l)
 	atomic_store(&l->l_heard, sent);
 	if (end > atomic_load(&l->l_lease_end))
 		atomic_store(&l->l_lease_end, end);
-	say(l, PG_LOG_LIVE, "");
+	if (!l->l_refused)
+		say(l, PG_LOG_LIVE, "");
 }
 
 static int deposed(struct pg_log *l, const char *why)
@@ -244,15 +247,17 @@ static int settle(struct pg_log *l, uint64_t deadline)
 	}
 	batch = pg_num(res, 0, 0);
 	l->l_turn = pg_num(res, 0, 2);
+	/* The log has what this process knows of, or the batch that was in doubt too. */
+	if (known != UINT64_MAX && batch != known && batch != l->l_pending) {
+		PQclear(res);
+		return deposed(l, "the log lacks batches that PostgreSQL had acknowledged");
+	}
 	err = alone(l, res);
 	PQclear(res);
 	if (err) {
 		give_up(l);
 		return err;
 	}
-	/* The log has what this process knows of, or the batch that was in doubt too. */
-	if (known != UINT64_MAX && batch != known && batch != l->l_pending)
-		return deposed(l, "the log lacks batches that PostgreSQL had acknowledged");
 	heard(l);
 	l->l_session = session;
 	append_args(l, 0, NULL, 0, &a);
@@ -292,16 +297,19 @@ static int send_batch(struct pg_log *l, uint64_t batch, const void *data, size_t
 {
 	struct pg_args a;
 	PGresult *res = NULL;
+	enum pg_end end;
 	int err = -EAGAIN;
 
 	append_args(l, batch, data, len, &a);
-	if (pg_conn_run_prepared(&l->l_conn, "append", &a, pg_in_ms(l->l_answer_ms), &res) ==
-		    PG_DONE &&
-	    !strcmp(PQcmdTuples(res), "1")) {
+	end = pg_conn_run_prepared(&l->l_conn, "append", &a, pg_in_ms(l->l_answer_ms), &res);
+	l->l_refused = end == PG_FAILED;
+	if (end == PG_DONE && !strcmp(PQcmdTuples(res), "1")) {
 		heard(l);
 		err = 0;
 	}
 	PQclear(res);
+	if (l->l_refused)
+		say(l, PG_LOG_AWAY, l->l_conn.c_why);
 	if (err)
 		give_up(l);
 	return err;
@@ -330,6 +338,8 @@ int pg_log_append(struct pg_log *l, uint64_t batch, const void *data, size_t len
 			err = -ECANCELED;
 		} else if (l->l_begun) {
 			err = send_batch(l, batch, data, len);
+			if (l->l_refused)
+				doze(l, REFUSED_MS);
 		} else {
 			int got = settle(l, pg_in_ms(l->l_answer_ms));
 
@@ -341,6 +351,7 @@ int pg_log_append(struct pg_log *l, uint64_t batch, const void *data, size_t len
 				err = got;
 		}
 	}
+	l->l_refused = false;
 	if (!err)
 		atomic_store(&l->l_batch, batch);
 	pthread_mutex_unlock(&l->l_lock);

@@ -261,12 +261,11 @@ int pg_snapshot(const struct pg_options *o, struct pg_snapshot *s, char why[PG_W
 		err = simple(&c, "begin isolation level repeatable read read only");
 	c.c_inside = true;
 	pg_arg_int(&a, o->o_inst);
-	if (!err &&
-	    pg_conn_run(
-		    &c,
-		    "select folded, greatest(folded, acked) from instance join fold on inst = id"
-		    " where id = $1",
-		    &a, deadline, &res) != PG_DONE)
+	if (!err && pg_conn_run(&c,
+				"select folded, greatest(folded, acked), head from instance join "
+				"fold on inst = id"
+				" where id = $1",
+				&a, deadline, &res) != PG_DONE)
 		err = -EAGAIN;
 	if (!err && PQntuples(res) != 1) {
 		snprintf(c.c_why, PG_WHY, "there is no instance %u", o->o_inst);
@@ -275,6 +274,9 @@ int pg_snapshot(const struct pg_options *o, struct pg_snapshot *s, char why[PG_W
 	if (!err) {
 		s->s_folded = pg_num(res, 0, 0);
 		s->s_last = pg_num(res, 0, 1);
+		s->s_headlen = (size_t)PQgetlength(res, 0, 2);
+		s->s_headlen = s->s_headlen < PG_HEAD ? s->s_headlen : PG_HEAD;
+		memcpy(s->s_head, PQgetvalue(res, 0, 2), s->s_headlen);
 	}
 	PQclear(res);
 	if (!err && s->s_log_first)

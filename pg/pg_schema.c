@@ -4,8 +4,8 @@
  *
  * The rows of instance change all the time: fillfactor leaves room for their new versions in the
  * page, and no index has what changes. The log of instance N is in four parts, log_N_0 to log_N_3.
- * A batch is in part (batch / turn) % 4; a part is truncated, never deleted from. fold is apart from
- * instance, because folding takes long and must not hold the row that an append moves.
+ * A batch is in part (batch / turn) % 4. A part is truncated, never deleted from. fold is apart
+ * from instance: folding takes long, and must not hold the row that an append moves.
  */
 #include "pg/pg_int.h"
 #include <errno.h>
@@ -19,6 +19,7 @@ static const char tables[] =
 	"create schema if not exists weft;"
 	"create table weft.meta (version int8 not null);"
 	"create table weft.instance (id int8 primary key, name text not null default '',"
+	" ident uuid not null default gen_random_uuid(),"
 	" addresses text not null default '', epoch int8 not null default 0,"
 	" session int8 not null default 0, batch int8 not null default 0,"
 	" acked int8 not null default 0, beat int8 not null default 0,"
@@ -29,20 +30,20 @@ static const char tables[] =
 	"create table weft.kv (inst int8 not null, k bytea not null, v bytea not null,"
 	" primary key (inst, k));"
 	"create table weft.fold (inst int8 primary key references weft.instance,"
-	" folded int8 not null default 0) with (fillfactor = 10);"
+	" folded int8 not null default 0, head bytea not null default '') with (fillfactor = 10);"
 	"create table weft.reader (inst int8 not null references weft.instance, name text not null,"
 	" batch int8 not null, seen timestamptz not null, primary key (inst, name))"
 	" with (fillfactor = 10);"
-	/* How many standbys have a commit before it is acknowledged, at least; -1: PostgreSQL does not
-	 * wait for any. Who only reads pg_stat_replication needs more rights to see this. */
+	/* The synchronous standbys that stream; -1: PostgreSQL waits for none. With the rights of
+	 * its owner: others do not see this in pg_stat_replication. */
 	"create function weft.standbys() returns int8 language sql stable security definer"
 	" set search_path = pg_catalog, pg_temp as $$ select case"
 	" when current_setting('synchronous_standby_names') = '' then -1 else"
 	" (select count(*) from pg_stat_replication where state = 'streaming'"
 	" and sync_state in ('sync', 'quorum')) end $$;"
-	/* Truncates a part that the table and all readers have: under its lock, because an append may
-	 * just begin to use it. A short wait for that lock only: whoever comes later waits behind it. */
-	"create function weft.trim(part int) returns int8 language plpgsql security definer"
+	/* Truncates a part that the table and all readers have: under its lock, because an append
+	 * may just begin to use it. It waits a short time only, for others wait behind it. */
+	"create function weft.free_part(part int) returns int8 language plpgsql security definer"
 	" set search_path = pg_catalog, pg_temp set lock_timeout = '200ms' as $$"
 	" declare t text := format('weft.log_%s_%s', part / 4, part % 4); newest int8; have int8;"
 	" begin"
@@ -54,18 +55,19 @@ static const char tables[] =
 	" if newest is null or have is null or newest > have then return 0; end if;"
 	" end loop;"
 	" execute 'truncate ' || t; return 1; end $$;"
-	"revoke all on function weft.trim(int), weft.standbys() from public;"
+	"revoke all on function weft.free_part(int), weft.standbys() from public;"
 	"insert into weft.meta values (1);";
 
 _Static_assert(PG_VERSION == 1 && PG_TURNS == 4, "the text above has them");
 
-static const char grants[] = "grant usage on schema weft to %1$s;"
-			     "grant select on weft.meta, weft.instance, weft.log, weft.kv, "
-			     "weft.fold, weft.reader to %1$s;"
-			     "grant update on weft.instance, weft.fold to %1$s;"
-			     "grant insert on weft.log to %1$s;"
-			     "grant insert, update, delete on weft.kv, weft.reader to %1$s;"
-			     "grant execute on function weft.standbys(), weft.trim(int) to %1$s;";
+static const char grants[] =
+	"grant usage on schema weft to %1$s;"
+	"grant select on weft.meta, weft.instance, weft.log, weft.kv, "
+	"weft.fold, weft.reader to %1$s;"
+	"grant update on weft.instance, weft.fold to %1$s;"
+	"grant insert on weft.log to %1$s;"
+	"grant insert, update, delete on weft.kv, weft.reader to %1$s;"
+	"grant execute on function weft.standbys(), weft.free_part(int) to %1$s;";
 
 static const char instance[] =
 	"insert into weft.instance (id) values (%1$lld) on conflict do nothing;"

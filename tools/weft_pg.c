@@ -24,7 +24,7 @@ int cmd_pg_init(char **args)
 		return EXIT_FAILED;
 	}
 	if (weft_json) {
-		printf("{\"created\": %s, \"version\": %d, \"instance\": ",
+		printf("{\"created\": %s, \"version\": %u, \"instance\": ",
 		       i.i_new ? "true" : "false", PG_VERSION);
 		if (number)
 			printf("%lld}\n", (long long)i.i_inst);
@@ -32,7 +32,7 @@ int cmd_pg_init(char **args)
 			puts("null}");
 		return weft_flush();
 	}
-	printf("%s, version %d, role %s\n",
+	printf("%s, version %u, role %s\n",
 	       i.i_new ? "The schema \"weft\" is made" : "The schema \"weft\" is there", PG_VERSION,
 	       i.i_role);
 	if (number)

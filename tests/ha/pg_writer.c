@@ -11,6 +11,7 @@
  * EPOCH VALUE", "deposed"; and exits with 3 when it is deposed.
  *
  * --no-lease, --no-guard and --doubt-by-read each take one rule away. A checker must find out.
+ * --no-guard writes over batches: it needs a role that may, such as the superuser.
  */
 #include "pg/pg_int.h"
 #include <arpa/inet.h>
