@@ -44,20 +44,32 @@ int main(int argc, char **argv)
 	static const size_t sizes[] = {10000, 40000, 100000};
 	unsigned n = argc > 1 ? (unsigned)atoi(argv[1]) : 500;
 	uint64_t *took = calloc(n ? n : 1, sizeof(*took));
-	struct pg_options o;
+	struct pg_options o = {
+		.o_inst = 1, .o_owner = "bench", .o_lease_ms = WORLD_L, .o_replicas = 2};
+	struct pg_init i = {.i_role = "weft", .i_inst = 1};
 	struct pg_watch *w;
-	struct pg_log *l;
+	struct pg_log *l = NULL;
+	struct pg_row row;
+	char why[PG_WHY];
 	int err = 0;
 
 	if (!n || !took || !world_make()) {
 		fputs("pg_commit: no PostgreSQL\n", stderr);
 		return 1;
 	}
-	o = world_options("p", 1);
-	w = world_watch(&o);
-	l = world_claim(w);
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && !err; i++)
-		err = measure(l, sizes[i], n, took);
+	i.i_conninfo = strdup(world_conninfo("p", "postgres"));
+	if (pg_init(&i, why)) {
+		fprintf(stderr, "pg_commit: %s\n", why);
+		return 1;
+	}
+	o.o_conninfo = i.i_conninfo;
+	if (pg_watch_open(&w, &o))
+		return 1;
+	while (!l)
+		if (!pg_watch_look(w, &row))
+			pg_watch_claim(w, &l);
+	for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]) && !err; k++)
+		err = measure(l, sizes[k], n, took);
 	pg_log_close(l, true);
 	pg_watch_close(w);
 	world_try("end");

@@ -596,8 +596,8 @@ def real_every_command_that_looks_prints_json(w):
                        "client evict", "mirror add", "mirror remove", "jobs wait", "jobs cancel",
                        "token create", "token revoke", "support", "backup", "restore",
                        "export-meta", "import-meta",
-                       "trash restore", "trash empty", "cluster init", "cluster join", "pin", "pg init",
-                       "warm", "unpin", "job untag"):
+                       "trash restore", "trash empty", "cluster init", "cluster join", "pin",
+                       "pg init", "warm", "unpin", "job untag"):
             continue
         if command not in given and args.strip("[]") != args and args:
             args = ""
