@@ -3,10 +3,11 @@
 """agent.py DEVICE - moves service addresses on a node: a process that world.py keeps there.
 
 Lines on its standard input, each with a line as its answer:
-    take ADDRESS/PREFIX [PORT PEER:PORT...]
+    take ADDRESS/PREFIX [PORT PID PEER:PORT...]
         puts the address on DEVICE, and says so to the network by ARP, now and then every half
-        second. The PEERs had connections to PORT of the node that had the address before. Each
-        gets an ACK that is out of place; its own answer is reset here, as no connection is there.
+        second while the process PID runs (0: always). The PEERs had connections to PORT of the
+        node that had the address before. Each gets an ACK that is out of place; its own answer is
+        reset here, as no connection is there.
     leave ADDRESS/PREFIX
         takes the address away."""
 import fcntl
@@ -38,9 +39,18 @@ def tickle(src, port, peer, peer_port):
                        b) + head
 
 
+def runs(pid):
+    """A process that stands still must not call for packets that it does not answer."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
+            return f.read().rpartition(")")[2].split()[0] not in "TtZX"
+    except OSError:
+        return False
+
+
 class Agent:
     def __init__(self, device):
-        self.device, self.held, self.due = device, {}, []
+        self.device, self.held, self.due, self.by = device, {}, [], {}
         self.link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
         self.link.bind((device, 0x0806))
         self.ip = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
@@ -55,24 +65,25 @@ class Agent:
                            + struct.pack("!HHBBH", 1, 0x0800, 6, 4, op) + self.mac + ip
                            + (b"\0" * 6 if op == 1 else self.mac) + ip)
 
-    def take(self, where, port=0, *peers):
-        subprocess.run(["ip", "addr", "add", where, "dev", self.device], check=True)
+    def take(self, where, port=0, pid=0, *peers):
+        subprocess.run(["ip", "addr", "replace", where, "dev", self.device], check=True)
         addr, now = where.partition("/")[0], time.monotonic()
-        self.held[addr] = now + AGAIN
+        self.held[addr], self.by[addr] = now + AGAIN, int(pid)
         self.announce(addr)
         rows = [p.rsplit(":", 1) for p in peers]
         self.due = [(now + t, addr, int(port), rows) for t in TICKLES if rows]
 
     def leave(self, where):
-        self.held.pop(where.partition("/")[0], None)
-        subprocess.run(["ip", "addr", "del", where, "dev", self.device], check=True)
+        if self.held.pop(where.partition("/")[0], None):
+            subprocess.run(["ip", "addr", "del", where, "dev", self.device], check=True)
 
     def turn(self):
         """What is due by now. Returns the seconds until something is."""
         now = time.monotonic()
         for addr, at in self.held.items():
             if at <= now:
-                self.announce(addr)
+                if not self.by[addr] or runs(self.by[addr]):
+                    self.announce(addr)
                 self.held[addr] = now + AGAIN
         while self.due and self.due[0][0] <= now:
             _, addr, port, rows = self.due.pop(0)

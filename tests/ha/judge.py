@@ -10,9 +10,11 @@ the files are no history. The format is that of tests/checker/history.py, with m
 a mark:
 
     op        what the call has     what the done has
+    put       reg val               a register was set to val, which no other put has; not 0, which
+                                    it has at the start. "err": "unknown" as below
     add       reg                   val: a counter grew by one, and this is what it is now. With
                                     "err": "unknown" no answer came (a connection was reset)
-    get       reg                   val. "unknown" is the same
+    get       reg                   val, of a register or a counter. "unknown" is the same
     use       what                  a descriptor or a lock that the process held before was used
 
     mark      what it has           what it means
@@ -47,8 +49,8 @@ import history  # noqa: E402
 from check import Violation  # noqa: E402
 from history import ANSWERS, INF, Malformed, Op  # noqa: E402
 
-OWN = {"add": ("reg",), "get": ("reg",), "use": ("what",)}
-UNKNOWN = {"add": "unknown", "get": "unknown"}
+OWN = {"put": ("reg", "val"), "add": ("reg",), "get": ("reg",), "use": ("what",)}
+UNKNOWN = {"put": "unknown", "add": "unknown", "get": "unknown"}
 OWN_MARKS = {"fault": ("kind", "node"), "healed": ()}
 
 
@@ -94,7 +96,7 @@ class Log:
             if o.err is None:
                 o.res = r["t"]
             if o.op in OWN:
-                if o.err is None and o.op != "use":
+                if o.err is None and o.op in ("add", "get"):
                     r["val"] + 0
                 return
         self.rest.append(r)
@@ -131,6 +133,18 @@ def counter(name, ops):
             yield Violation("alien", f"{name} is {val}, and fewer changes were asked for", o)
 
 
+def register(name, ops):
+    """Puts and gets of a register, whose values come once."""
+    writes = [check.Write(-INF, -INF, 0, None)]
+    writes += [check.Write(o.inv, o.res, o.a["val"], o) for o in ops if o.op == "put"]
+    reads = [check.Read(o.inv, o.res, o.got["val"], o) for o in ops
+             if o.op == "get" and o.res < INF]
+    bad = check.register(writes, reads)
+    if bad is not None:
+        bad.what = f"{name}: {bad.what}"
+        yield bad
+
+
 def answers(ops):
     """(6) and (4): what is no answer, and what has none."""
     for o in ops:
@@ -159,11 +173,23 @@ def proven(log):
             yield Violation("dead", f"{what}: nothing succeeded that began after it")
 
 
+def waits(log, begin, end):
+    """{"no OP": seconds}: the longest time without an answer to a process, of a register's."""
+    most, last = collections.Counter(), {}
+    for o in sorted((o for o in log.ops if o.op in ("put", "get") and o.res < INF),
+                    key=lambda o: o.res):
+        was = last.get((o.p, o.op))
+        if was is not None and was.res < end and o.res > begin:
+            most["no " + o.op] = max(most["no " + o.op], o.res - was.res)
+        last[o.p, o.op] = o
+    return most
+
+
 def longest(log):
     """For each fault: {op: seconds}, by the operations that were under way in its time."""
     out = []
     for m, end in spans(log):
-        most = collections.Counter()
+        most = waits(log, m["t"], end)
         for o in log.ops:
             if o.got is not None and o.until > m["t"] and o.inv < end:
                 most[o.op] = max(most[o.op], o.until - o.inv - 2 * o.slack)
@@ -177,10 +203,11 @@ def judge(lines, limit=INF):
     bad = list(check.check(history.History(log.rest), check.Options()))
     regs = {}
     for o in log.ops:
-        if o.op in ("add", "get"):
+        if o.op in ("put", "add", "get"):
             regs.setdefault(o.a["reg"], []).append(o)
     for name, ops in sorted(regs.items()):
-        bad += list(counter(name, ops))[:check.MOST]
+        rule = register if any(o.op == "put" for o in ops) else counter
+        bad += list(rule(name, ops))[:check.MOST]
     bad += list(answers(log.ops))[:check.MOST]
     bad += proven(log)
     for o in log.ops:

@@ -59,7 +59,7 @@ class Mover:
     """The cluster. active is the node whose server has the address."""
 
     def __init__(self, w):
-        self.w, self.tickles = w, True
+        self.w, self.tickles, self.hang = w, True, HANG
         self.nodes = [w.node("n1"), w.node("n2")]
         self.stores = [w.node("d1"), w.node("d2")]
         for n in self.nodes:
@@ -115,7 +115,7 @@ ds {{
         """The other node serves, with the address."""
         self.active, self.other = self.other, self.active
         self.mds = self.start(self.active)
-        rows = [str(PORT), *peers] if self.tickles else []
+        rows = [str(PORT), str(self.mds.pid), *peers] if self.tickles else []
         self.active.order("take", f"{SERVICE}/16", *rows)
 
     # ---- failures: each strikes, and the other node takes over
@@ -142,8 +142,8 @@ ds {{
 
     def hit_hang(self, node):
         proof = node.freeze()
-        time.sleep(HANG)
-        return f"{proof}; {HANG} s later {node.power_off()}"
+        time.sleep(self.hang)
+        return f"{proof}; {self.hang} s later {node.power_off()}"
 
     def hit_restart(self, node):
         proof = kill(self.mds)
@@ -273,13 +273,15 @@ def sound(w, m):
 
 
 def control_slow(w, m, a):
-    """Hang, then power, and no client is tickled: the checker must find it slow."""
+    """Hang, then power, and no client is tickled: the checker must find it slow. The hang lasts
+    until each process of the client waits: one that asked after the power cut would ask again by
+    TCP, and so find out for all."""
     begin(w, 2)
-    m.tickles = False
+    m.tickles, m.hang = False, 3.0
     m.back()
     m.strike("hang", a.detect)
     status = end(w, 2)
-    m.tickles = True
+    m.tickles, m.hang = True, HANG
     bad, _ = judge.judge(judge.read(histories(w, 2, False)), a.limit)
     report(status == 0 and {b.kind for b in bad} == {"slow"},
            "control: without tickles the checker finds calls that last too long",

@@ -262,6 +262,7 @@ class World:
 
     def __init__(self, work):
         self.work, self.started, self.nodes, self.faults = work, [], {}, 0
+        self.ending = False
         for d in ("log", "shared", "h"):
             os.makedirs(os.path.join(work, d), exist_ok=True)
         os.makedirs("/run/netns", exist_ok=True)
@@ -295,6 +296,7 @@ class World:
 
     def close(self):
         """Ends all that was started, by its id, and waits for it."""
+        self.ending = True
         for n in self.nodes.values():
             for pid in n.pids():
                 with contextlib.suppress(ProcessLookupError):

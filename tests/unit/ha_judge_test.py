@@ -39,6 +39,9 @@ class Story(list):
     def get(self, p, val, **how):
         return self.op(p, "get", reg="c", got={"val": val}, **how)
 
+    def put(self, p, val, **how):
+        return self.op(p, "put", reg="c", val=val, **how)
+
     def make(self, p, name, f="i1", **how):
         return self.op(p, "create", dir="D", name=name, got={"f": f}, **how)
 
@@ -74,6 +77,11 @@ BAD = [
     ("an older value after a newer one was seen", "back",
      S().add(A, 1).add(B, 2, at=(10, 30)).get(A, 2, at=(12, 13)).get(A, 1, at=(14, 15))),
     ("a value that no one asked for", "alien", S().get(A, 1)),
+    ("an acknowledged value is lost", "lost", S().put(A, 7).put(A, 8).fault().get(B, 7)),
+    ("the old node's value after the new one's was seen", "back",
+     S().put(A, 7).put(B, 8, at=(10, 30)).get(A, 8, at=(12, 13)).get(A, 7, at=(14, 15))),
+    ("a value from nowhere", "unwritten", S().put(A, 7).get(B, 9)),
+    ("a register forgets all", "lost", S().put(A, 7).get(B, 0)),
     ("an acknowledged create is lost", "name-lost", S().make(A, "x").fault().look(B, "x", None)),
     ("a create that is acknowledged is seen late", "name-lost",
      S().make(A, "x").look(B, "x", None).look(B, "x", "i1")),
@@ -101,6 +109,8 @@ GOOD = [
      S().add(A, 1).op(A, "add", reg="c", err="unknown").get(B, 2).add(A, 3)),
     ("and one that did not",
      S().add(A, 1).op(A, "add", reg="c", err="unknown").get(B, 1).add(A, 2)),
+    ("a register's value, and one of unknown outcome that comes late",
+     S().get(A, 0).put(A, 7).op(A, "put", reg="c", val=8, err="unknown").get(B, 7).get(B, 8)),
     ("a read beside a change sees either",
      S().add(A, 1, at=(1, 9)).get(B, 0, at=(2, 3)).get(B, 1, at=(4, 5))),
     ("the other's EEXIST", S().make(A, "x").op(B, "create", dir="D", name="x", err="EEXIST")),
@@ -159,6 +169,10 @@ def main():
         ("explained: a call below it", lambda: (kinds(slow, limit=6), set())),
         ("the longest call of each kind after a fault",
          lambda: ([m for _, m in longest(judge(slow)[1])], [{"add": 5.5, "get": 1.0}])),
+        ("the longest time without an answer",
+         lambda: (longest(judge(S().put(A, 1).fault().op(
+             A, "put", reg="c", val=2, err="unknown").put(A, 3))[1])[0][1],
+                  {"put": 1.0, "no put": 5.0})),
         ("a guest's clock is set right",
          lambda: (kinds([{"e": "mark", "what": "clock", "t": 0, "who": "b", "offset": -100,
                           "error": 0.001}] + S().add(A, 1, at=(5, 6)).get(B, 0, at=(101, 102))),

@@ -1,0 +1,327 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""writers.py [--rounds N] [--lease S] [--kinds KIND,...] [--ledger FILE] [--plain | --no-control] -
+the smallest instance that moves, pg_writer: a register whose log is in PostgreSQL (engine.py). It
+runs on the nodes n1 and n2, one holds the instance, the other one waits. Clients on c1 ask at its
+address; those on c2 go on talking to the node that had it first (a permanent neighbour entry).
+Each failure is followed by the next one:
+
+    kill     kill -9 of the holder
+    power    a power cut of its node
+    pause    the holder stops, and goes on when the other one has claimed and worked
+    freeze   all in its node does
+    cut      its node's port is down for as long
+    apart    it and PostgreSQL do not reach each other for as long; clients reach it
+    engine   all of PostgreSQL stops for 3 s: no take-over
+    standby  the synchronous standby's node stops for 3 s
+    cancel   an administrator cancels waits for the standby
+    alone    an administrator makes synchronous_standby_names empty
+    primary  a power cut of the primary's node: Patroni makes another one
+
+Then the control: a holder that answers without a lease must be found."""
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import engine
+import judge
+from world import HERE, NoProof, honest, kill, liar, now, pause, wait, world
+
+PORT, SERVICE = 7000, "10.77.250.2"
+BUILD = os.environ.get("WEFT_BUILD") or os.getcwd()
+WRITER = os.path.join(os.environ.get("HA_BIN", os.path.join(BUILD, "tests/ha")), "pg_writer")
+WEFT = os.path.join(os.environ.get("HA_BIN", BUILD), "weft")
+KINDS = ("kill", "pause", "power", "cut", "apart", "freeze", "engine", "standby", "cancel",
+         "alone")
+GAP = 1.0  # seconds of work before a failure
+BOTH = 1.5  # seconds in which the new holder works and the old one is still away
+
+failed = 0
+
+
+def report(good, name, *why):
+    global failed
+    failed += not good
+    print(f"{'ok' if good else 'not ok'} - {name}", flush=True)
+    for line in [] if good else why:
+        print(f"#   {line}", flush=True)
+
+
+class Writers:
+    """One instance of pg_writer on two nodes, and who follows what they say: the address is where
+    the newest claim is."""
+
+    def __init__(self, w, e, nodes, inst, lease, *args, all_hosts=False):
+        self.w, self.e, self.nodes, self.inst, self.args = w, e, nodes, inst, args
+        self.lease, self.holder, self.claims, self.claimed = lease, None, 0, None
+        self.writers, self.threads, self.ending, self.lock = {}, [], False, threading.Lock()
+        self.rows = []
+        # A look at the row has L / 4 for all hosts together, in which a busy machine does not even
+        # connect to three. Where the primary stays, its address is enough.
+        self.conninfo = e.conninfo(only=None if all_hosts else e.primary())
+        done = subprocess.run(["nsenter", f"--net={nodes[0].path}", "--", WEFT, "pg", "init",
+                               e.conninfo("postgres").replace("port=5432", "port=5432 "
+                                                              "target_session_attrs=read-write"),
+                               "--instance", str(inst)], capture_output=True, text=True,
+                              check=False, timeout=60)
+        if done.returncode:
+            raise RuntimeError(f"weft pg init: {done.stderr}")
+        for n in nodes:
+            self.start(n)
+        self.wait_claim(0)
+
+    def start(self, node):
+        p = node.run(WRITER, "--conninfo", self.conninfo, "--inst", str(self.inst), "--owner",
+                     node.name, "--lease-ms", str(int(self.lease * 1000)), "--listen",
+                     f"{SERVICE}:{PORT}", *self.args, log=f"writer-{node.name}",
+                     stdout=subprocess.PIPE, text=True)
+        self.writers[node.name] = p
+        t = threading.Thread(target=self.follow, args=(node, p), daemon=True)
+        t.start()
+        self.threads.append(t)
+
+    def follow(self, node, p):
+        for line in p.stdout:
+            if line.startswith("claimed"):
+                with self.lock:
+                    epoch = int(line.split()[1])
+                    self.claimed = max(self.claimed or (0, node), (epoch, node),
+                                       key=lambda c: c[0])
+                    self.claims += 1
+                    self.holder = self.claimed[1]
+                    rows = [str(PORT), str(p.pid), *self.rows] if self.rows else \
+                        [str(PORT), str(p.pid)]
+                    with contextlib.suppress(Exception):
+                        node.order("take", f"{SERVICE}/16", *rows)
+        p.wait()
+        if not self.over() and node.on and p.returncode is not None:
+            with self.lock, contextlib.suppress(Exception):
+                node.order("leave", f"{SERVICE}/16")
+            self.back(node)
+
+    def over(self):
+        return self.ending or self.w.ending
+
+    def back(self, node):
+        if not self.over() and self.writers[node.name].poll() is not None:
+            self.start(node)
+
+    def wait_claim(self, claims, seconds=60):
+        wait(lambda: self.claims > claims, "claim", seconds)
+
+    def end(self):
+        self.ending = True
+        for p in self.writers.values():
+            with contextlib.suppress(ProcessLookupError):
+                p.send_signal(signal.SIGCONT)
+                p.kill()
+        for t in self.threads:
+            t.join(10)
+        for n in self.nodes:
+            if n.on:
+                with contextlib.suppress(Exception):
+                    n.order("leave", f"{SERVICE}/16")
+
+    # ---- failures: each returns what shows that it struck
+
+    def strike(self, kind):
+        node, claims = self.holder, self.claims
+        p = self.writers[node.name]
+        with self.lock:
+            self.rows = node.connections(PORT)
+        at = now()
+        proof = getattr(self, "hit_" + kind)(node, p)
+        if not proof:
+            raise NoProof(kind)
+        self.w.fault(kind, node.name, at, proof)
+        if kind in ("kill", "power", "pause", "freeze", "cut", "apart"):
+            self.wait_claim(claims)
+        if kind == "power":
+            node.power_on()
+            self.start(node)
+
+    def hold(self):
+        """Until the other node has claimed, and clients have worked there for a while."""
+        self.wait_claim(self.claims)
+        time.sleep(BOTH)
+
+    def hit_kill(self, _, p):
+        return kill(p)
+
+    def hit_power(self, node, _):
+        return node.power_off()
+
+    def hit_pause(self, _, p):
+        proof = pause(p)
+        self.hold()
+        p.send_signal(signal.SIGCONT)
+        return proof
+
+    def hit_freeze(self, node, _):
+        proof = node.freeze()
+        self.hold()
+        node.wake()
+        return proof
+
+    def hit_cut(self, node, _):
+        proof = node.unplug()
+        self.hold()
+        node.plug()
+        return proof
+
+    def hit_apart(self, node, _):
+        self.w.filter.between(node, *self.e.nodes)
+        self.hold()
+        return self.w.filter.heal()
+
+    def hit_engine(self, _node, _):
+        return self.e.stop_for(self.e.nodes, 3)
+
+    def hit_standby(self, _node, _):
+        return self.e.stop_for([self.e.standby()], 3)
+
+    def hit_cancel(self, _node, _):
+        return self.e.cancel(2)
+
+    def hit_alone(self, _node, _):
+        return self.e.alone(1)
+
+    def hit_primary(self, _node, _):
+        n = self.e.primary()
+        proof = n.power_off()
+        wait(self.e.ready, "other primary", 120, 0.2)
+        self.e.boot(n)
+        return proof
+
+
+class Clients:
+    """c1 is honest; c2 sends to the link address of node, whoever has the service."""
+
+    def __init__(self, w, c1, c2, node, name):
+        self.w, self.name, self.c2 = w, name, c2
+        self.out = os.path.join(w.work, "h", name)
+        self.stop = os.path.join(w.work, "shared", f"{name}.stop")
+        print(f"# {liar(c2, node, SERVICE)}", flush=True)
+        program = os.path.join(HERE, "register.py")
+        self.running = [n.run("python3", "-S", program, f"{SERVICE}:{PORT}", f"{self.out}-{n.name}",
+                              n.name, self.stop, *roles, log=f"{name}-{n.name}")
+                        for n, roles in ((c1, ("put", "put", "get", "get")),
+                                         (c2, ("get", "get", "get")))]
+        wait(lambda: self.size() > 4000, "first answers", 60)
+
+    def paths(self):
+        h = os.path.dirname(self.out)
+        return [os.path.join(h, n) for n in sorted(os.listdir(h)) if n.startswith(self.name + "-")]
+
+    def size(self):
+        return min([os.path.getsize(p) for p in self.paths() if "-c1." in p] or [0])
+
+    def settle(self, whose="-c1."):
+        """Each process of c1 has answers again."""
+        for p in self.paths():
+            if whose in p:
+                begin = now()
+                wait(lambda p=p, begin=begin: answered(p, begin), f"answers in {p}", 90, 0.02)
+
+    def end(self):
+        open(self.stop, "w", encoding="ascii").close()
+        status = [p.wait(30) for p in self.running]
+        honest(self.c2, SERVICE)
+        return status
+
+
+def answered(path, since):
+    with open(path, "rb") as f:
+        f.seek(max(0, os.path.getsize(path) - 2000))
+        lines = [json.loads(x) for x in f.read().split(b"\n")[1:-1]]
+    calls = {r["n"] for r in lines if r["e"] == "call" and r["t"] > since}
+    return any(r["n"] in calls and "err" not in r for r in lines if r["e"] == "done")
+
+
+def series(w, ws, cs, a):
+    begun = now()
+    kinds = a.kinds.split(",") if a.kinds else KINDS
+    for i in range(a.rounds):
+        time.sleep(GAP)
+        ws.strike(kinds[i % len(kinds)])
+        cs.settle()
+    status = cs.end()
+    w.marks.flush()
+    bad, log = judge.judge(judge.read([*cs.paths(), os.path.join(w.work, "h", "world")]))
+    puts = sum(o.op == "put" and o.res < judge.INF for o in log.ops)
+    gets = sum(o.op == "get" and o.res < judge.INF for o in log.ops)
+    liars = sum(o.op == "get" and o.res < judge.INF and o.client == "c2" for o in log.ops)
+    report(not bad and not any(status) and w.faults == a.rounds and liars > 0,
+           f"{a.rounds} failures in {now() - begun:.0f} s, {puts} acknowledged writes, "
+           f"{gets} reads, {liars} of them by the old address, {ws.claims} claims, "
+           f"{len(bad)} violations",
+           f"status {status}, {w.faults} faults",
+           *(line for b in bad[:10] for line in str(b).splitlines()))
+    figures = {}
+    for mark, most in judge.longest(log):
+        figures.setdefault(mark["kind"], []).append(most.get("no put", 0))
+        print(f"# {mark['kind']} of {mark['node']}: longest "
+              + " ".join(f"{op} {s:.2f}" for op, s in sorted(most.items())) + " s", flush=True)
+    if a.ledger:
+        with open(a.ledger, "a", encoding="ascii") as f:
+            f.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} subject=writers "
+                    f"faults={w.faults} operations={len(log.ops)} violations={len(bad)} "
+                    + " ".join(f"{k}={len(v)} longest_{k}={max(v):.2f}"
+                               for k, v in sorted(figures.items())) + "\n")
+
+
+def control(w, e, nodes, clients, inst, a, name, kinds, *args):
+    """The same with a rule taken away: the checker must find it after one of these failures."""
+    ws = Writers(w, e, nodes, inst, a.lease, *args)
+    cs = Clients(w, *clients, ws.holder, name)
+    for kind in kinds:
+        time.sleep(GAP)
+        ws.strike(kind)
+        cs.settle("-c2.")
+        time.sleep(GAP)
+    cs.end()
+    ws.end()
+    bad, _ = judge.judge(judge.read(cs.paths()))
+    kinds = {b.kind for b in bad}
+    report(kinds & {"lost", "back"}, f"control: {args[0]} is found ({', '.join(sorted(kinds))})",
+           "the checker found nothing")
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--rounds", type=int, default=len(KINDS))
+    p.add_argument("--lease", type=float, default=1.5)
+    p.add_argument("--kinds")
+    p.add_argument("--ledger")
+    p.add_argument("--no-control", action="store_true")
+    a = p.parse_args()
+    why = engine.missing()
+    if not os.access(WRITER, os.X_OK):
+        why = "pg_writer, which needs libpq"
+    if why or not shutil.which("nft"):
+        print(f"skip - writers: it needs {why or 'nft'}")
+        return 0
+    with world() as w:
+        e = engine.Engine(w)
+        print(f"# PostgreSQL is up, {e.primary().name} is its primary", flush=True)
+        nodes, clients = [w.node("n1"), w.node("n2")], [w.node("c1"), w.node("c2")]
+        for n in nodes:
+            n.start_agent()
+        ws = Writers(w, e, nodes, 1, a.lease, all_hosts="primary" in (a.kinds or ""))
+        cs = Clients(w, *clients, ws.holder, "main")
+        series(w, ws, cs, a)
+        ws.end()
+        if not a.no_control:
+            control(w, e, nodes, clients, 2, a, "lease", ("apart",), "--no-lease")
+    return failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
