@@ -23,6 +23,7 @@
 #include "mds/mds_addr.h"
 #include "mds/mds_gauges.h"
 #include "mds/mds_live.h"
+#include "mds/mds_settings.h"
 #include "mds/mds_store.h"
 #include "mds/state/st_view.h"
 #include "mds/admin/admin.h"
@@ -437,59 +438,6 @@ static void raise_files(void)
 	}
 }
 
-static void set_limits(const struct conf *conf)
-{
-	struct op_limits *lm = &mds.m_limits;
-
-	service.rs_record_ms = (uint32_t)conf_msec(conf, "mds.record_time");
-	lm->lm_conns.rm_max = (uint32_t)conf_int(conf, "mds.connections");
-	lm->lm_conns.rm_max_addr = (uint32_t)conf_int(conf, "mds.connections_of_address");
-	lm->lm_clients = (uint32_t)conf_int(conf, "mds.clients");
-	lm->lm_clients_addr = (uint32_t)conf_int(conf, "mds.clients_of_address");
-	for (unsigned i = 0; i < OP_SCOPES; i++) {
-		static const char *const opens[OP_SCOPES] = {"mds.opens_of_client",
-							     "mds.opens_of_address", "mds.opens"};
-		static const char *const locks[OP_SCOPES] = {"mds.locks_of_client",
-							     "mds.locks_of_address", "mds.locks"};
-		static const char *const layouts[OP_SCOPES] = {
-			"mds.layouts_of_client", "mds.layouts_of_address", "mds.layouts"};
-
-		lm->lm_opens[i] = (uint32_t)conf_int(conf, opens[i]);
-		lm->lm_locks[i] = (uint32_t)conf_int(conf, locks[i]);
-		lm->lm_layouts[i] = (uint32_t)conf_int(conf, layouts[i]);
-	}
-	op_limits_init(&mds);
-	service.rs_host_calls = (unsigned)conf_int(conf, "mds.calls_of_address");
-	service.rs_host_rate = (uint32_t)conf_int(conf, "mds.rate_of_address");
-}
-
-static void set_portions(struct st *st, const struct op_limits *lm)
-{
-	st_set_quota_portion(st, ST_N_OPENS, lm->lm_opens[OP_OF_CLIENT], lm->lm_opens[OP_OF_ADDR],
-			     lm->lm_opens[OP_OF_ALL]);
-	st_set_quota_portion(st, ST_N_LOCKS, lm->lm_locks[OP_OF_CLIENT], lm->lm_locks[OP_OF_ADDR],
-			     lm->lm_locks[OP_OF_ALL]);
-	st_set_quota_portion(st, ST_N_RANGES, lm->lm_locks[OP_OF_CLIENT], lm->lm_locks[OP_OF_ADDR],
-			     lm->lm_locks[OP_OF_ALL]);
-	st_set_quota_portion(st, ST_N_LAYOUTS, lm->lm_layouts[OP_OF_CLIENT],
-			     lm->lm_layouts[OP_OF_ADDR], lm->lm_layouts[OP_OF_ALL]);
-	st_set_quota_portion(st, ST_N_DELEGS, UINT32_MAX, UINT32_MAX, st->st_max_delegs);
-}
-
-static void set_size_mode(const char *text)
-{
-	mds.m_file.fe_size_mode = strcmp(text, "always") == 0  ? OP_SIZE_ALWAYS
-				  : strcmp(text, "never") == 0 ? OP_SIZE_NEVER
-							       : OP_SIZE_LAYOUT;
-}
-
-static void set_deleg_mode(const char *text)
-{
-	mds.m_delegations = strcmp(text, "none") == 0	? OP_DELEG_NONE
-			    : strcmp(text, "read") == 0 ? OP_DELEG_READ
-							: OP_DELEG_WRITE;
-}
-
 static void main_open_store(const struct conf *conf)
 {
 	char err[512];
@@ -505,7 +453,7 @@ static void main_open_store(const struct conf *conf)
 	mds.m_st->st_kept_max = conf_size(conf, "mds.reply_cache");
 	mds.m_st->st_recall_ms = mds.m_recall_ms;
 	mds.m_st->st_max_delegs = (uint32_t)conf_int(conf, "mds.delegations_max");
-	set_portions(mds.m_st, &mds.m_limits);
+	mds_settings_state(mds.m_st, &mds.m_limits);
 	mds.m_st->st_grace_over = grace_over;
 	mds.m_st->st_orphans = orphans;
 	mds.m_st->st_expired = expired;
@@ -879,42 +827,31 @@ static unsigned check_files(const struct conf *conf)
 	return found;
 }
 
-/* What struct mds keeps of the configuration. */
-static void main_settings(const struct conf *conf)
-{
-	mds.m_lease_ms = (uint32_t)conf_msec(conf, "mds.lease");
-	mds.m_ds_lease_ms = (uint32_t)conf_msec(conf, "ds.lease");
-	mds.m_recall_ms = (uint32_t)conf_msec(conf, "mds.recall_deadline");
-	mds_live_times(&mds, conf);
-	mds.m_return_on_close = conf_bool(conf, "mds.return_on_close");
-	mds.m_striping = strdup(conf_str(conf, "mds.striping_clients"));
-	if (!mds.m_striping)
-		die("mds.striping_clients", strerror(ENOMEM));
-	set_size_mode(conf_str(conf, "mds.size_from_ds"));
-}
+/* What the command line says. */
+struct main_args {
+	const char *ma_path, *ma_sets[256];
+	unsigned ma_nsets;
+	bool ma_check, ma_values, ma_whole;
+};
 
-int main(int argc, char **argv)
+static struct main_args main_arguments(int argc, char **argv)
 {
 	static const struct option longs[] = {{"config", 1, NULL, 'c'}, {"option", 1, NULL, 'o'},
 					      {"check", 2, NULL, 'C'},	{"restored", 0, NULL, 'R'},
 					      {"help", 0, NULL, 'h'},	{"version", 0, NULL, 'V'},
 					      {NULL, 0, NULL, 0}};
-	const char *path = NULL, *sets[256];
-	unsigned nsets = 0;
-	struct conf *conf;
-	char err[512];
-	bool check = false, values = false, whole = false;
+	struct main_args a = {.ma_path = NULL};
 	int o;
 
 	while ((o = getopt_long(argc, argv, "c:o:h", longs, NULL)) != -1) {
 		if (o == 'c')
-			path = optarg;
-		else if (o == 'o' && nsets < 256)
-			sets[nsets++] = optarg;
+			a.ma_path = optarg;
+		else if (o == 'o' && a.ma_nsets < 256)
+			a.ma_sets[a.ma_nsets++] = optarg;
 		else if (o == 'C')
-			check = true, values = optarg && !strcmp(optarg, "values");
+			a.ma_check = true, a.ma_values = optarg && !strcmp(optarg, "values");
 		else if (o == 'R')
-			whole = true;
+			a.ma_whole = true;
 		else if (o == 'V')
 			exit(version_print("weft-mds"));
 		else
@@ -922,18 +859,22 @@ int main(int argc, char **argv)
 	}
 	if (optind < argc)
 		usage(false);
+	return a;
+}
+
+int main(int argc, char **argv)
+{
+	struct main_args a = main_arguments(argc, argv);
+	struct conf *conf;
+	char err[512];
+
 	log_set_name("weft-mds");
 	process_metrics();
-	if (conf_load(&conf, path, err, sizeof(err))) {
-		log_error("%s", err);
-		return 2;
-	}
-	for (unsigned i = 0; i < nsets; i++) {
-		if (conf_set(conf, sets[i], err, sizeof(err))) {
-			log_error("%s", err);
-			return 2;
-		}
-	}
+	if (conf_load(&conf, a.ma_path, err, sizeof(err)))
+		die_conf(err);
+	for (unsigned i = 0; i < a.ma_nsets; i++)
+		if (conf_set(conf, a.ma_sets[i], err, sizeof(err)))
+			die_conf(err);
 	log_set_level_name(conf_str(conf, "log.level"));
 	trace_open((unsigned)conf_int(conf, "log.trace"));
 	if (sodium_init() < 0)
@@ -942,28 +883,30 @@ int main(int argc, char **argv)
 	main_rdma_check(conf);
 	if (mds_addr_open(conf, err, sizeof(err)))
 		die_conf(err);
-	if (!check && priv_prepare("mds.user", conf_str(conf, "mds.user"), err, sizeof(err)))
+	if (!a.ma_check && priv_prepare("mds.user", conf_str(conf, "mds.user"), err, sizeof(err)))
 		die_conf(err);
-	if (!values && check_files(conf)) {
+	if (!a.ma_values && check_files(conf)) {
 		conf_free(conf);
 		return 2;
 	}
-	if (check) {
+	if (a.ma_check) {
 		conf_free(conf);
 		return 0;
 	}
 	version_log();
-	if (whole)
+	if (a.ma_whole)
 		make_whole_first();
-	main_settings(conf);
+	if (mds_settings(&mds, conf))
+		die("the configuration", strerror(ENOMEM));
 	block_signals();
 	log_faults();
 	priv_no_core();
-	set_deleg_mode(conf_str(conf, "mds.delegations"));
-	mds.m_deleg_times = conf_bool(conf, "mds.delegated_times");
 	op_metrics_init(&mds);
 	op_atime_init(&mds, strcmp(conf_str(conf, "mds.atime"), "off") != 0);
-	set_limits(conf);
+	op_limits_init(&mds);
+	service.rs_record_ms = (uint32_t)conf_msec(conf, "mds.record_time");
+	service.rs_host_calls = (unsigned)conf_int(conf, "mds.calls_of_address");
+	service.rs_host_rate = (uint32_t)conf_int(conf, "mds.rate_of_address");
 	raise_files();
 	rpc_gss_metrics();
 	if (*conf_str(conf, "mds.rdma"))
@@ -990,7 +933,7 @@ int main(int argc, char **argv)
 	open_exports(conf);
 	mds_gauges(&mds);
 	open_kerberos(conf);
-	if (mds_live_open(&live, &mds, conf, path, sets, nsets))
+	if (mds_live_open(&live, &mds, conf, a.ma_path, a.ma_sets, a.ma_nsets))
 		die("the configuration", strerror(ENOMEM));
 	main_serve(conf);
 	conf_free(conf);

@@ -227,9 +227,9 @@ static bool addr_tickle(void)
 				continue;
 			len += (size_t)snprintf(text + len, sizeof(text) - len, "%s %u %s %u\n",
 						half_text(id->ci_local, local),
-						id->ci_lport[0] << 8 | id->ci_lport[1],
+						(unsigned)id->ci_lport[0] << 8 | id->ci_lport[1],
 						half_text(id->ci_peer, peer),
-						id->ci_pport[0] << 8 | id->ci_pport[1]);
+						(unsigned)id->ci_pport[0] << 8 | id->ci_pport[1]);
 			rows++;
 		}
 		if (rows && !addr_say(text, len))

@@ -171,8 +171,8 @@ struct lo_orders {
 };
 
 /* order_view.c: a walk over the orders of all inodes, in steps: the loop that changes the table
- * needs os_lock for each order. Every order that is there all the time is met once; the table may grow
- * between two steps. */
+ * needs os_lock for each order. Every order that is there all the time is met once; the table may
+ * grow between two steps. */
 #define ORDER_STEP 1024u /* slots and orders that a step looks at, and the rest of a slot's */
 struct order_walk {
 	uint32_t wk_size, wk_at; /* slots when it began, and the next of them */
