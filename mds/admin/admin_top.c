@@ -5,6 +5,7 @@
 #include "mds/admin/admin_tag.h"
 #include "mds/jobs/heat.h"
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 #define ROWS_MOST    200
@@ -24,13 +25,18 @@ static float load_of(const struct heat_row *r)
 	return r->hr_ops + (r->hr_read + r->hr_written) / HEAT_UNIT;
 }
 
+/* A time of the sums, which are fractions: a mean of 1,000 us may be 999.99. */
+static json_t *top_us(double us)
+{
+	return admin_known(llrint(us));
+}
+
 static json_t *rates(const struct heat_row *r)
 {
 	return json_pack("{s:f, s:f, s:f, s:o, s:o, s:o, s:f}", "ops", (double)r->hr_ops, "read",
 			 (double)r->hr_read, "written", (double)r->hr_written, "mean_us",
-			 admin_known(r->hr_us), "p50_us", admin_known(heat_percentile(r, 0.5)),
-			 "p99_us", admin_known(heat_percentile(r, 0.99)), "heat",
-			 (double)r->hr_heat);
+			 top_us(r->hr_us), "p50_us", top_us(heat_percentile(r, 0.5)), "p99_us",
+			 top_us(heat_percentile(r, 0.99)), "heat", (double)r->hr_heat);
 }
 
 /* A client or a server that is gone is left out. */
