@@ -204,13 +204,12 @@ const struct command weft_commands[] = {
 	 "make this machine a data server: check it, get its keys, write its configuration, start "
 	 "weft-ds@NAME; - for TOKEN reads it from standard input",
 	 "weft cluster join - --store /srv/weft/ds1 <token", 0, {NULL}},
-	/* Help on "cluster" names it; there is no more room in the summary. */
 	{"pg", "init", 1, 1, false, cmd_pg_init, pg_init_options, "CONNINFO",
 	 "make the tables of weft in a PostgreSQL database, and the role of weft-mds, as their "
 	 "owner; run again, it sees that they are there. CONNINFO is libpq's connection string, "
 	 "without a password",
 	 "weft pg init \"host=192.0.2.1 dbname=weft user=postgres\" --instance 1",
-	 GROUP_AS_NOUN, {NULL}},
+	 GROUP_MACHINE, {NULL}},
 	{"ds", "list", 0, 0, false, cmd_ds_list, NULL, "",
 	 "list the data servers",
 	 "weft ds list -o name,state,used", GROUP_SERVERS, {ds_columns}},
@@ -419,8 +418,7 @@ const struct command weft_commands[] = {
 	 "weft heat /projects --rows 20", GROUP_CLUSTER,
 	 {heat_directory_columns, heat_file_columns}},
 	{"advise", NULL, 0, 0, false, cmd_advise, advise_options, "",
-	 "say which directories are hot, which data servers are behind, and what \"balance\" "
-	 "would move",
+	 "say what is hot, and which data servers are behind; and what \"balance\" would move",
 	 "weft advise", GROUP_CLUSTER, {NULL}},
 	{"balance", NULL, 0, 0, false, cmd_balance, balance_options, "",
 	 "move files until each data server is near its share: within --spread percent; --stop: "
