@@ -700,7 +700,8 @@ def test_a_server_without_data_servers_on_tcp(c):
         assert run(*weft, "policy", "set", "/", "stripes=4").startswith("stripes=4,")
         assert "only 0 data servers" in run(*weft, "policy", "set", "/", "mirrors=2", rc=1)
         assert "Address already in use" in run(*a.args, rc=1)
-        told = run(*a.args, "-o", "mds.listen=127.0.0.1:13009", rc=1)
+        told = run(*a.args, "-o", "mds.listen=127.0.0.1:13009", "-o", "mds.admin=127.0.0.1:13008",
+                   rc=1)  # on ports of its own: its store is another's
         assert "in use" in told and str(a.process.pid) in told, told
         a.process.send_signal(signal.SIGTERM)
         assert a.process.wait(10) == 0
