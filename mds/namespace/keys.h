@@ -181,7 +181,9 @@ _Static_assert(sizeof(struct ns_sums_rec) == 36, "sums of a directory, version 1
 #define NS_SUMS_MAX (sizeof(struct ns_sums_rec) + NS_SUM_USERS * sizeof(struct ns_sum_user_rec))
 
 /* NS_K_UNPUSHED: what the parent has counted of the directory. NS_K_USER, and kind 4 of NS_K_TRASH:
- * what a user has. */
+ * what a user has. The row NS_K_UNPUSHED of no directory, NS_SUM_LOST, is never whole: it says that
+ * the sums of all directories are unknown (ns_sum.c). */
+#define NS_SUM_LOST 0u
 struct ns_counted_rec {
 	uint8_t cn_version;
 	struct ns_sum_rec cn_sum;

@@ -123,8 +123,14 @@ static int on_unpushed(void *arg, uint64_t ino, struct kv_slice val)
 	struct waiting *wt;
 	struct ns_inode i;
 	bool unknown;
-	int err = ns_get(du->du_ns, du->du_txn, ino, &i);
+	int err;
 
+	if (ino == NS_SUM_LOST) {
+		ns_sum_damaged("what was counted of a directory that is elsewhere now", ino);
+		du->du_dirs_lost = true;
+		return 0;
+	}
+	err = ns_get(du->du_ns, du->du_txn, ino, &i);
 	if (err && err != -ESTALE && err != -EIO)
 		return err;
 	if (err || i.i_type != NS_DIR) {

@@ -319,6 +319,25 @@ int ns_sums_counted(struct kv_txn *t, const struct ns_inode *dir, struct ns_sum 
 	return ns_counted_decode(val, out);
 }
 
+/*
+ * The row of what was counted of a directory is damaged, and that directory leaves its parent: what
+ * the parent has too much cannot be known any more. A row of a directory that cannot be, which no
+ * push takes away, says so from now on: the sums of all directories are unknown until they are
+ * computed again (ns_sum_rebuild.c).
+ */
+static int sums_lost(struct ns *ns, struct kv_txn *t, uint64_t ino)
+{
+	uint8_t k[NS_KEY_INODE];
+	struct kv_slice key = ns_key_ino(k, NS_K_UNPUSHED, NS_SUM_LOST), val;
+	int err = kv_get(t, key, &val);
+
+	ns_sum_damaged("what a directory's parent has counted", ino);
+	if (err != -ENOENT)
+		return err;
+	atomic_fetch_add_explicit(&ns->n_unpushed, 1, memory_order_relaxed);
+	return kv_put(t, key, ns_slice("", 1));
+}
+
 /* ---- mutations ---- */
 
 static struct ns_sum negative(const struct ns_sum *s)
@@ -349,9 +368,8 @@ static int leave_dir(struct ns *ns, struct kv_txn *t, struct ns_inode_held *dir,
 	int err = ns_sums_counted(t, i, &counted);
 
 	if (err == -EIO) {
-		ns_sum_damaged("what a directory's parent has counted", i->i_ino);
 		counted = ns_sums_total(i);
-		err = 0;
+		err = sums_lost(ns, t, i->i_ino);
 	}
 	if (err || !ns_sums_unpushed(i))
 		return err; /* pushed: the sum of an empty directory is zero */
@@ -454,9 +472,8 @@ int ns_sum_move(struct ns *ns, struct kv_txn *t, struct ns_inode *i, struct ns_i
 	if (i->i_type == NS_DIR) {
 		err = ns_sums_counted(t, i, &below);
 		if (err == -EIO) {
-			ns_sum_damaged("what a directory's parent has counted", i->i_ino);
 			below = ns_sums_total(i);
-			err = 0;
+			err = sums_lost(ns, t, i->i_ino);
 		}
 		if (!err)
 			ns_sum_plus(&s, &below);
