@@ -519,8 +519,8 @@ START_TEST(a_damaged_row_makes_unknown_what_it_counts)
 }
 END_TEST
 
-/* What a directory counted of one that leaves it while that row is damaged stays unknown, also where
- * no sum looks wrong, and until the sums are computed again. */
+/* What a directory counted of one that leaves it while that row is damaged stays unknown, also
+ * where no sum looks wrong, and until the sums are computed again. */
 START_TEST(a_directory_that_leaves_with_a_damaged_row_leaves_no_wrong_sum)
 {
 	uint64_t d = mk(NS_ROOT_INO, "d", NS_DIR, 0777, &root), e = mk(d, "e", NS_DIR, 0777, &root),
