@@ -149,7 +149,7 @@ static inline void *appender_run(void *arg)
 	struct appender *a = arg;
 
 	a->err = pg_log_append(a->l, a->batch, a->data, strlen(a->data));
-	a->done = 1;
+	atomic_store(&a->done, 1);
 	return NULL;
 }
 
@@ -161,7 +161,7 @@ static inline void append_begin(struct appender *a, struct pg_log *l, const char
 
 static inline int append_end(struct appender *a)
 {
-	WAIT_FOR(a->done);
+	WAIT_FOR(atomic_load(&a->done));
 	pthread_join(a->t, NULL);
 	return a->err;
 }
