@@ -6,6 +6,7 @@
 #include "tests/unit/unit.h"
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
