@@ -18,8 +18,9 @@ a mark:
     use       what                  a descriptor or a lock that the process held before was used
 
     mark      what it has           what it means
-    fault     kind node proof       something was broken at t; proof says how that is known
-    healed                          what was broken is whole again
+    fault     kind node proof       something was broken from t on, and by struck (t where it is
+                                    not there) that had happened; proof says how that is known
+    healed                          what the fault before it broke works again, there or elsewhere
 
 Times are CLOCK_MONOTONIC; a guest's come with a mark "clock".
 
@@ -32,9 +33,10 @@ What judge.py holds an instance to:
 Names, bytes and locks are for tests/checker/check.py, counters and the rest are judged here.
 (5), that the stores are equal, is for who runs the world: that needs their programs.
 
-A fault proves nothing that has no proof, and nothing that no client felt its end: after each fault
-some operation must succeed that began later. With --limit no operation lasts longer. --figures adds
-a line of JSON for each fault: the longest operation of each kind between this fault and the next.
+A fault proves nothing that has no proof, and nothing that no client felt its end: some operation
+must begin after it struck and was healed, and succeed before the next one. With --limit no
+operation lasts longer. --figures adds a line of JSON for each fault: the longest operation of each
+kind between this fault and the next.
 """
 import argparse
 import bisect
@@ -78,7 +80,7 @@ class Log:
         if r["e"] == "mark" and r["what"] in OWN_MARKS:
             for need in OWN_MARKS[r["what"]]:
                 r[need]
-            r["t"] + 0
+            r["t"] + r.get("struck", 0)
             self.marks.append(r)
             return
         if r["e"] == "mark" and r["what"] == "clock":
@@ -161,16 +163,18 @@ def spans(log):
 
 
 def proven(log):
-    """Each fault struck, and something succeeded that began after it."""
-    good = sorted(o.inv for o in log.ops if o.got is not None
+    """Each fault struck, and something began after it was over, and succeeded before the next."""
+    good = sorted((o.inv, o.until) for o in log.ops if o.got is not None
                   and o.err in (None, ANSWERS.get(o.op)))
+    healed = [m["t"] for m in log.marks if m["what"] == "healed"]
     for m, end in spans(log):
         what = f"fault {m['kind']} of {m['node']} at {m['t']:.3f}"
         if not m.get("proof"):
             yield Violation("unproven", f"{what}: nothing shows that it struck")
-        at = bisect.bisect_right(good, m["t"])
-        if at == len(good) or good[at] >= end:
-            yield Violation("dead", f"{what}: nothing succeeded that began after it")
+        over = max([m["t"], m.get("struck", m["t"])] + [t for t in healed if m["t"] <= t < end])
+        if not any(until < end for _, until in good[bisect.bisect_right(good, (over, INF)):]):
+            yield Violation("dead", f"{what}: nothing began after it was over ({over:.3f}) and "
+                            "succeeded before the next fault")
 
 
 def waits(log, begin, end):

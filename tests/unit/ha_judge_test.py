@@ -55,10 +55,13 @@ class Story(list):
     def lock(self, p, op="lock", **how):
         return self.op(p, op, f="F", off=0, len=1, kind="w", **how)
 
-    def mark(self, what, **a):
-        self.t += 1
-        self.append(dict(a, e="mark", what=what, t=self.t))
+    def mark(self, what, at=None, **a):
+        self.t = max(self.t, at or self.t + 1)
+        self.append(dict(a, e="mark", what=what, t=at or self.t))
         return self
+
+    def healed(self):
+        return self.mark("healed")
 
     def fault(self, **a):
         return self.mark("fault", kind="power", node="n1", **{"proof": "no process is left", **a})
@@ -102,6 +105,13 @@ BAD = [
     ("a fault without a proof", "unproven", S().fault(proof="").add(A, 1)),
     ("nothing works after a fault", "dead", S().add(A, 1).fault()),
     ("nothing works between two faults", "dead", S().fault().fault().add(A, 1)),
+    ("only what began before the fault had struck works", "dead",
+     S().fault(struck=3).add(A, 1, at=(2, 4))),
+    ("nothing works after the healing", "dead", S().fault().add(A, 1).healed()),
+    ("nor where a later fault's healing does", "dead",
+     S().fault().add(A, 1).healed().fault().healed().add(A, 2)),
+    ("what began after a fault ends only after the next one", "dead",
+     S().fault().healed().add(A, 1, at=(3, 9)).fault(at=5).healed().add(A, 2)),
 ]
 GOOD = [
     ("each change once", S().add(A, 1).add(B, 2).get(A, 2)),
@@ -114,6 +124,8 @@ GOOD = [
     ("a read beside a change sees either",
      S().add(A, 1, at=(1, 9)).get(B, 0, at=(2, 3)).get(B, 1, at=(4, 5))),
     ("the other's EEXIST", S().make(A, "x").op(B, "create", dir="D", name="x", err="EEXIST")),
+    ("a fault that strikes late, is healed late, and then all goes on",
+     S().fault(struck=2).add(A, 1, at=(1.5, 5)).healed().add(A, 2).fault().healed().add(A, 3)),
     ("a lock that goes on", S().lock(A).fault().op(A, "use", what="lock").op(
         B, "lock", f="F", off=0, len=1, kind="w", err="EAGAIN").lock(A, "unlock").lock(B)),
 ]
