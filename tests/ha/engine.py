@@ -93,9 +93,13 @@ class Engine:
 
     def ask(self, n, text, seconds=5):
         """Rows of psql on this node, or None where it does not answer."""
-        done = subprocess.run(["nsenter", f"--net={n.path}", "--", "psql", "-XqAt", "-c", text,
-                               f"host={n.addr} user={USER} dbname=postgres connect_timeout=2"],
-                              capture_output=True, text=True, check=False, timeout=seconds + 5)
+        try:
+            done = subprocess.run(
+                ["nsenter", f"--net={n.path}", "--", "psql", "-XqAt", "-c", text,
+                 f"host={n.addr} user={USER} dbname=postgres connect_timeout=2"],
+                capture_output=True, text=True, check=False, timeout=seconds + 5)
+        except subprocess.TimeoutExpired:
+            return None
         return done.stdout.strip() if done.returncode == 0 else None
 
     def primary(self):

@@ -9,19 +9,31 @@ Each fault returns a proof, a text, or raises NoProof: a fault that did not stri
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
+import threading
 import time
+import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LAB = os.path.join(HERE, "../lab/lab")
 BRIDGE = "labbr"
+ANSWER = 10  # seconds that an agent has for an answer
 now = time.monotonic
 
 
 class NoProof(Exception):
     """A fault did not strike."""
+
+
+class Ended(NoProof):
+    """What it was to strike had ended by itself."""
+
+
+class Off(Exception):
+    """Nothing starts on a node without power, or in a world that ends."""
 
 
 def ip(*words):
@@ -62,6 +74,8 @@ class Node:
     def __init__(self, world, name, addr):
         self.world, self.name, self.addr, self.port = world, name, addr, f"p-{name}"
         self.path, self.agent, self.on = f"/run/netns/{name}", None, True
+        self.started, self.ordering = [], threading.Lock()
+        self.heard, self.owed = b"", 0
         ip("netns", "add", name)
         ip("link", "add", self.port, "mtu", "9000", "type", "veth", "peer", "name", "eth0", "mtu",
            "9000", "netns", name)
@@ -77,9 +91,14 @@ class Node:
             command = "setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *command
         with open(os.path.join(self.world.work, "log", f"{log}.log"), "ab") as out:
             how = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out, **how}
-            p = subprocess.Popen(["nsenter", f"--net={self.path}", "--", *command],
-                                 start_new_session=True, env={**os.environ, **(env or {})}, **how)
-        self.world.started.append(p)
+            with self.world.lock:
+                if self.world.ending or not self.on:
+                    raise Off(self.name)
+                p = subprocess.Popen(["nsenter", f"--net={self.path}", "--", *command],
+                                     start_new_session=True,
+                                     env={**os.environ, **(env or {})}, **how)
+                self.world.started.append(p)
+                self.started.append(p)
         return p
 
     def here(self, *command, **how):
@@ -88,27 +107,45 @@ class Node:
                               stdout=subprocess.PIPE, text=True, **how).stdout
 
     def pids(self):
-        out = []
+        """All processes here, and those on their way: nsenter is not here from its start."""
+        out = {p.pid for p in self.started if p.returncode is None and states(p.pid)}
         for pid in os.listdir("/proc"):
             with contextlib.suppress(OSError, ValueError):
                 if os.stat(f"/proc/{int(pid)}/ns/net").st_ino == self.inode and states(pid):
-                    out.append(int(pid))
+                    out.add(int(pid))
         return out
 
     def start_agent(self):
-        self.agent = self.run("python3", "-S", os.path.join(HERE, "agent.py"), "eth0",
-                              log=f"agent-{self.name}", stdin=subprocess.PIPE,
-                              stdout=subprocess.PIPE, text=True, bufsize=1)
-        self.hear("ready")
+        with self.ordering:
+            self.agent = self.run("python3", "-S", os.path.join(HERE, "agent.py"), "eth0",
+                                  log=f"agent-{self.name}", stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, bufsize=0)
+            self.heard, self.owed = b"", 0
+            self.hear("ready", now() + ANSWER)
 
-    def hear(self, want):
-        got = self.agent.stdout.readline().strip()
-        if got != want:
+    def hear(self, want, end):
+        """The agent's next line must be this, and come before this time."""
+        while b"\n" not in self.heard:
+            if not select.select([self.agent.stdout], [], [], max(0, end - now()))[0]:
+                raise TimeoutError(f"no answer of the agent of {self.name} within {ANSWER} s")
+            more = self.agent.stdout.read(4096)
+            if not more:
+                raise RuntimeError(f"the agent of {self.name} has ended")
+            self.heard += more
+        got, _, self.heard = self.heard.partition(b"\n")
+        if got.decode() != want:
             raise RuntimeError(f"the agent of {self.name} says {got!r}")
 
     def order(self, *words):
-        self.agent.stdin.write(" ".join(words) + "\n")
-        self.hear("done")
+        """Returns when the agent has done it. One that stands still does it when it goes on: its
+        late answer is not the answer to a later order."""
+        with self.ordering:
+            self.agent.stdin.write((" ".join(words) + "\n").encode())
+            self.owed += 1
+            end = now() + ANSWER
+            while self.owed:
+                self.hear("done", end)
+                self.owed -= 1
 
     def connections(self, port):
         """PEER:PORT of each connection to this port here."""
@@ -130,13 +167,25 @@ class Node:
 
     # ---- what can happen to it
 
-    def kill_all(self):
+    def signal_all(self, number):
+        """Returns the processes that it sent the signal to."""
         pids = self.pids()
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        wait(lambda: not self.pids(), f"end of all in {self.name}", 10)
-        return len(pids)
+                os.kill(pid, number)
+        return pids
+
+    def kill_all(self):
+        """Lists and kills until nothing is left: what is killed may have started more. Returns how
+        many there were."""
+        killed = set()
+
+        def none_left():
+            pids = self.signal_all(signal.SIGKILL)
+            killed.update(pids)
+            return not pids
+        wait(none_left, f"end of all in {self.name}", 10)
+        return len(killed)
 
     def carrier(self):
         got = subprocess.run(["ip", "-j", "link", "show", self.port], check=True,
@@ -155,10 +204,11 @@ class Node:
         wait(lambda: self.carrier() == "up", f"carrier of {self.port}", 10)
 
     def power_off(self):
-        """No FIN, no RST: first the port, then the processes."""
+        """No FIN, no RST: first the port, then the processes. None starts meanwhile."""
         proof = self.unplug()
+        with self.world.lock:
+            self.on = False
         n = self.kill_all()
-        self.on = False
         if not n:
             raise NoProof(f"{self.name} ran nothing")
         return f"{proof}, {n} processes of {self.name} were killed after that"
@@ -174,23 +224,25 @@ class Node:
 
     def freeze(self):
         """All processes stop. The kernel goes on: it acknowledges by TCP, and answers ARP."""
-        pids = self.pids()
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        return stands_still(pids)
+        seen = set()
+        while True:
+            pids = self.signal_all(signal.SIGSTOP)
+            proof = stands_still(pids)
+            if pids <= seen:
+                return proof
+            seen |= pids  # one of them may have started another before it stopped
 
     def wake(self):
-        for pid in self.pids():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+        self.signal_all(signal.SIGCONT)
 
 
 def stands_still(pids):
     """A thread goes on until it has its turn on a processor."""
     wait(lambda: all(set(states(p)) <= set("Tt") for p in pids), "stop of all threads", 10)
-    if not any(states(p) for p in pids):
+    left = sum(bool(states(p)) for p in pids)
+    if not left:
         raise NoProof("there is nothing to stop")
-    return f"all threads of {len(pids)} processes have state T"
+    return f"all threads of {left} processes have state T"
 
 
 def kill(process):
@@ -198,12 +250,14 @@ def kill(process):
     process.kill()
     process.wait()
     if process.returncode != -signal.SIGKILL:
-        raise NoProof(f"it had ended before, with {process.returncode}")
+        raise Ended(f"it had ended before, with {process.returncode}")
     return f"process {process.pid} ended by signal 9"
 
 
 def pause(process):
     process.send_signal(signal.SIGSTOP)
+    if process.poll() is not None:
+        raise Ended(f"it had ended before, with {process.returncode}")
     return stands_still([process.pid])
 
 
@@ -262,7 +316,7 @@ class World:
 
     def __init__(self, work):
         self.work, self.started, self.nodes, self.faults = work, [], {}, 0
-        self.ending = False
+        self.ending, self.lock = False, threading.Lock()
         for d in ("log", "shared", "h"):
             os.makedirs(os.path.join(work, d), exist_ok=True)
         os.makedirs("/run/netns", exist_ok=True)
@@ -282,12 +336,19 @@ class World:
         self.started.append(p)
         return p
 
+    def mark(self, what, **how):
+        self.marks.write(json.dumps({"e": "mark", "what": what, **how}) + "\n")
+
     def fault(self, kind, node, at, proof):
-        """Writes the mark: this was broken at that time, and so it is known."""
+        """Writes the mark: from that time on this was broken, by now it has struck, and so it is
+        known."""
         self.faults += 1
-        self.marks.write(json.dumps({"e": "mark", "what": "fault", "t": at, "kind": kind,
-                                     "node": node, "proof": proof}) + "\n")
+        self.mark("fault", t=at, struck=now(), kind=kind, node=node, proof=proof)
         print(f"# {kind} of {node}: {proof}", flush=True)
+
+    def healed(self):
+        """Writes the mark: what was broken works again, there or on another node."""
+        self.mark("healed", t=now())
 
     def text(self, log):
         with open(os.path.join(self.work, "log", f"{log}.log"), encoding="utf-8",
@@ -296,11 +357,11 @@ class World:
 
     def close(self):
         """Ends all that was started, by its id, and waits for it."""
-        self.ending = True
+        with self.lock:
+            self.ending = True
         for n in self.nodes.values():
-            for pid in n.pids():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(TimeoutError):
+                n.kill_all()
         for p in self.started:
             if p.poll() is None:
                 p.send_signal(signal.SIGCONT)
@@ -316,10 +377,46 @@ class World:
 
 @contextlib.contextmanager
 def world():
-    """The world of HA_WORK, which run has made. It ends whatever happens in it, also a signal."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    """The world of HA_WORK, which run has made. It ends whatever happens in it, also a signal: then
+    the file HA_WHY says what it was at."""
+    signal.signal(signal.SIGTERM, ended)
     w = World(os.environ["HA_WORK"])
     try:
         yield w
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         w.close()
+
+
+def ended(_, frame):
+    if os.environ.get("HA_WHY"):
+        with open(os.environ["HA_WHY"], "w", encoding="utf-8") as f:
+            f.write("it was at " + ", ".join(path_to(frame)) + "\n")
+    sys.exit(143)
+
+
+def path_to(frame):
+    """The functions that a signal met, and what wait() waits for."""
+    for f, line in traceback.walk_stack(frame):
+        code = f.f_code
+        if os.path.dirname(code.co_filename) == HERE:
+            what = f" (no {f.f_locals['what']} yet)" if code is wait.__code__ else ""
+            yield f"{os.path.basename(code.co_filename)}:{line} {code.co_name}{what}"
+
+
+def reported(name, main):
+    """Returns main's status. What it raises is a line "not ok" with the reason, and a traceback on
+    standard error."""
+    try:
+        return main()
+    except Exception as e:  # whatever it is
+        print(f"not ok - {name}: it comes to its end")
+        for line in f"{type(e).__name__}: {e}".splitlines():
+            print(f"#   {line}")
+        for f, line in traceback.walk_tb(e.__traceback__):
+            if os.path.dirname(f.f_code.co_filename) == HERE:
+                print(f"#   in {f.f_code.co_name}, "
+                      f"{os.path.basename(f.f_code.co_filename)}:{line}")
+        sys.stdout.flush()
+        traceback.print_exc()
+        return 1

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""writers.py [--rounds N] [--lease S] [--kinds KIND,...] [--ledger FILE] [--plain | --no-control] -
-the smallest instance that moves, pg_writer: a register whose log is in PostgreSQL (engine.py). It
-runs on the nodes n1 and n2, one holds the instance, the other one waits. Clients on c1 ask at its
-address; those on c2 go on talking to the node that had it first (a permanent neighbour entry).
-Each failure is followed by the next one:
+"""writers.py [--rounds N] [--lease S] [--kinds KIND,...] [--ledger FILE] [--no-control] - the
+smallest instance that moves, pg_writer: a register whose log is in PostgreSQL (engine.py). It runs
+on the nodes n1 and n2, one holds the instance, by a lease of S seconds (1.5), the other one waits.
+Clients on c1 ask at its address; those on c2 go on talking to the node that had it first (a
+permanent neighbour entry). Each failure is followed by the next one:
 
     kill     kill -9 of the holder
     power    a power cut of its node
@@ -32,7 +32,8 @@ import time
 
 import engine
 import judge
-from world import HERE, NoProof, honest, kill, liar, now, pause, wait, world
+from world import (HERE, Ended, NoProof, Off, honest, kill, liar, now, pause, reported, wait,
+                   world)
 
 PORT, SERVICE = 7000, "10.77.250.2"
 BUILD = os.environ.get("WEFT_BUILD") or os.getcwd()
@@ -42,6 +43,10 @@ KINDS = ("kill", "pause", "power", "cut", "apart", "freeze", "engine", "standby"
          "alone")
 GAP = 1.0  # seconds of work before a failure
 BOTH = 1.5  # seconds in which the new holder works and the old one is still away
+LOOKS = 5  # at who holds the instance, until one is still there to be struck
+# A writer that ended starts again after PAUSE seconds. Each time that no claim came between, it
+# waits twice as long, up to PAUSES; after MOST such times it stays away.
+PAUSE, PAUSES, MOST = 0.1, 1.0, 100
 
 failed = 0
 
@@ -60,9 +65,9 @@ class Writers:
 
     def __init__(self, w, e, nodes, inst, lease, *args, all_hosts=False):
         self.w, self.e, self.nodes, self.inst, self.args = w, e, nodes, inst, args
-        self.lease, self.holder, self.claims, self.claimed = lease, None, 0, None
+        self.lease, self.holder, self.claims, self.epoch = lease, None, 0, 0
         self.writers, self.threads, self.ending, self.lock = {}, [], False, threading.Lock()
-        self.rows = []
+        self.rows, self.barren, self.broken = [], {n.name: 0 for n in nodes}, None
         # A look at the row has L / 4 for all hosts together, in which a busy machine does not even
         # connect to three. Where the primary stays, its address is enough.
         self.conninfo = e.conninfo(only=None if all_hosts else e.primary())
@@ -78,122 +83,154 @@ class Writers:
         self.wait_claim(0)
 
     def start(self, node):
-        p = node.run(WRITER, "--conninfo", self.conninfo, "--inst", str(self.inst), "--owner",
-                     node.name, "--lease-ms", str(int(self.lease * 1000)), "--listen",
-                     f"{SERVICE}:{PORT}", *self.args, log=f"writer-{node.name}",
-                     stdout=subprocess.PIPE, text=True)
-        self.writers[node.name] = p
-        t = threading.Thread(target=self.follow, args=(node, p), daemon=True)
-        t.start()
-        self.threads.append(t)
+        """Starts a node's writer, if none runs there and this is not the end."""
+        with self.lock, contextlib.suppress(Off):
+            old = self.writers.get(node.name)
+            if self.ending or old and old.poll() is None:
+                return
+            p = node.run(WRITER, "--conninfo", self.conninfo, "--inst", str(self.inst), "--owner",
+                         node.name, "--lease-ms", str(int(self.lease * 1000)), "--listen",
+                         f"{SERVICE}:{PORT}", *self.args, log=f"writer-{node.name}",
+                         stdout=subprocess.PIPE, text=True)
+            self.writers[node.name] = p
+            t = threading.Thread(target=self.follow, args=(node, p), daemon=True)
+            t.start()
+            self.threads.append(t)
 
     def follow(self, node, p):
         for line in p.stdout:
             if line.startswith("claimed"):
-                with self.lock:
-                    epoch = int(line.split()[1])
-                    self.claimed = max(self.claimed or (0, node), (epoch, node),
-                                       key=lambda c: c[0])
-                    self.claims += 1
-                    self.holder = self.claimed[1]
-                    rows = [str(PORT), str(p.pid), *self.rows] if self.rows else \
-                        [str(PORT), str(p.pid)]
-                    with contextlib.suppress(Exception):
-                        node.order("take", f"{SERVICE}/16", *rows)
+                self.take(node, p, int(line.split()[1]))
         p.wait()
-        if not self.over() and node.on and p.returncode is not None:
-            with self.lock, contextlib.suppress(Exception):
-                node.order("leave", f"{SERVICE}/16")
-            self.back(node)
+        with self.lock:
+            mine = self.writers[node.name] is p and not self.ending
+        if mine and node.on:
+            self.order(node, "leave")
+            self.back(node, p.returncode)
 
-    def over(self):
-        return self.ending or self.w.ending
+    def take(self, node, p, epoch):
+        """The newest claim has the address. It counts before the agent has it: an agent in a node
+        that stands still answers when that goes on."""
+        with self.lock:
+            self.barren[node.name] = 0
+            self.claims += 1
+            if epoch < self.epoch:
+                return
+            self.epoch, self.holder = epoch, (node, p)
+            rows = [str(PORT), str(p.pid), *self.rows]
+        self.order(node, "take", *rows)
 
-    def back(self, node):
-        if not self.over() and self.writers[node.name].poll() is not None:
-            self.start(node)
+    def order(self, node, what, *rows):
+        try:
+            node.order(what, f"{SERVICE}/16", *rows)
+        except Exception as e:  # such as a power cut; clients notice where the address is missing
+            if node.on and not self.ending and not self.w.ending:
+                print(f"# {what} of {node.name}: {type(e).__name__} {e}", flush=True)
+
+    def back(self, node, status):
+        """Starts a writer that ended by itself."""
+        with self.lock:
+            self.barren[node.name] += 1
+            n = self.barren[node.name]
+            if n > MOST:
+                self.broken = f"the writer of {node.name} ended {n} times, now with {status}"
+                return
+        time.sleep(min(PAUSES, PAUSE * 2 ** min(n - 1, 10)))
+        self.start(node)
 
     def wait_claim(self, claims, seconds=60):
-        wait(lambda: self.claims > claims, "claim", seconds)
+        wait(lambda: self.claims > claims or self.broken, "claim", seconds)
+        if self.broken:
+            raise RuntimeError(self.broken)
 
     def end(self):
-        self.ending = True
+        with self.lock:  # no writer starts from here on
+            self.ending = True
         for p in self.writers.values():
-            with contextlib.suppress(ProcessLookupError):
-                p.send_signal(signal.SIGCONT)
-                p.kill()
+            p.send_signal(signal.SIGCONT)
+            p.kill()
         for t in self.threads:
-            t.join(10)
+            t.join(30)
         for n in self.nodes:
             if n.on:
-                with contextlib.suppress(Exception):
-                    n.order("leave", f"{SERVICE}/16")
+                self.order(n, "leave")
 
     # ---- failures: each returns what shows that it struck
 
     def strike(self, kind):
-        node, claims = self.holder, self.claims
-        p = self.writers[node.name]
-        with self.lock:
-            self.rows = node.connections(PORT)
-        at = now()
-        proof = getattr(self, "hit_" + kind)(node, p)
+        for _ in range(LOOKS):
+            with self.lock:
+                (node, p), claims = self.holder, self.claims
+                self.rows = node.connections(PORT)
+            at = now()
+            try:
+                if p.poll() is not None:
+                    raise Ended(f"it ended with {p.returncode}")
+                proof = getattr(self, "hit_" + kind)(node, p, claims)
+                break
+            except Ended as e:  # its lease is over where a machine had no time for it
+                print(f"# {kind} of {node.name}: {e}; who holds it now?", flush=True)
+                self.wait_claim(claims)
+        else:
+            raise NoProof(f"no holder stays until {kind} strikes")
         if not proof:
-            raise NoProof(kind)
+            raise NoProof(f"{kind} struck nothing")
         self.w.fault(kind, node.name, at, proof)
         if kind in ("kill", "power", "pause", "freeze", "cut", "apart"):
             self.wait_claim(claims)
         if kind == "power":
             node.power_on()
             self.start(node)
+        self.w.healed()
 
-    def hold(self):
-        """Until the other node has claimed, and clients have worked there for a while."""
-        self.wait_claim(self.claims)
+    def hold(self, claims):
+        """Until the other node has claimed, and clients have worked there for a while. claims: how
+        many there were before the failure."""
+        self.wait_claim(claims)
         time.sleep(BOTH)
 
-    def hit_kill(self, _, p):
+    def hit_kill(self, _node, p, _):
         return kill(p)
 
-    def hit_power(self, node, _):
+    def hit_power(self, node, _p, _):
         return node.power_off()
 
-    def hit_pause(self, _, p):
+    def hit_pause(self, _node, p, claims):
         proof = pause(p)
-        self.hold()
+        self.hold(claims)
         p.send_signal(signal.SIGCONT)
         return proof
 
-    def hit_freeze(self, node, _):
+    def hit_freeze(self, node, _p, claims):
         proof = node.freeze()
-        self.hold()
+        self.hold(claims)
         node.wake()
         return proof
 
-    def hit_cut(self, node, _):
+    def hit_cut(self, node, _p, claims):
         proof = node.unplug()
-        self.hold()
+        self.hold(claims)
         node.plug()
         return proof
 
-    def hit_apart(self, node, _):
+    def hit_apart(self, node, _p, claims):
         self.w.filter.between(node, *self.e.nodes)
-        self.hold()
+        self.hold(claims)
         return self.w.filter.heal()
 
-    def hit_engine(self, _node, _):
+    def hit_engine(self, *_):
         return self.e.stop_for(self.e.nodes, 3)
 
-    def hit_standby(self, _node, _):
+    def hit_standby(self, *_):
         return self.e.stop_for([self.e.standby()], 3)
 
-    def hit_cancel(self, _node, _):
+    def hit_cancel(self, *_):
         return self.e.cancel(2)
 
-    def hit_alone(self, _node, _):
+    def hit_alone(self, *_):
         return self.e.alone(1)
 
-    def hit_primary(self, _node, _):
+    def hit_primary(self, *_):
         n = self.e.primary()
         proof = n.power_off()
         wait(self.e.ready, "other primary", 120, 0.2)
@@ -280,7 +317,7 @@ def series(w, ws, cs, a):
 def control(w, e, nodes, clients, inst, a, name, kinds, *args):
     """The same with a rule taken away: the checker must find it after one of these failures."""
     ws = Writers(w, e, nodes, inst, a.lease, *args)
-    cs = Clients(w, *clients, ws.holder, name)
+    cs = Clients(w, *clients, ws.holder[0], name)
     for kind in kinds:
         time.sleep(GAP)
         ws.strike(kind)
@@ -315,7 +352,7 @@ def main():
         for n in nodes:
             n.start_agent()
         ws = Writers(w, e, nodes, 1, a.lease, all_hosts="primary" in (a.kinds or ""))
-        cs = Clients(w, *clients, ws.holder, "main")
+        cs = Clients(w, *clients, ws.holder[0], "main")
         series(w, ws, cs, a)
         ws.end()
         if not a.no_control:
@@ -324,4 +361,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reported("writers", main))
