@@ -40,6 +40,9 @@ from world import HERE, gone, kill, now, pause, reported, wait, world
 PORT, SERVICE, CLOCK = 12049, "10.77.250.1", "10.77.0.1:9999"
 BUILD = os.environ.get("WEFT_BUILD") or os.getcwd()
 TIGHT = 6.0  # seconds that an operation may last where the machine has time for it
+# A client that has asked nothing for a third of this may ask for a renewal, and so find out without
+# a tickle: that must be later than TIGHT.
+LEASE = 21
 HANG = 0.4  # seconds from a hang to the power cut
 HOLD = 2.0  # seconds of what ends by itself
 GAP = 1.5  # seconds of work before a failure
@@ -93,8 +96,8 @@ class Mover:
 	cluster_key = "{key}"
 	exports = "{w}/exports"
 	pool = "16M"
-	lease = 12s
-	grace = 18s
+	lease = {LEASE}s
+	grace = {LEASE * 3 // 2}s
 }}
 ds {{
 	mds = "{SERVICE}:{PORT}"
