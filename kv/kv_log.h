@@ -24,7 +24,7 @@ struct kv_log_rec {
 	 * key, value */
 	uint32_t rl_n;
 	uint8_t rl_sum[16];
-};
+} __attribute__((packed)); /* a provider's memory may begin anywhere (kv_redo.h) */
 _Static_assert(sizeof(struct kv_log_rec) == 64, "format");
 
 /* The first block of a log file: a checkpoint. */

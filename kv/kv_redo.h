@@ -49,7 +49,7 @@ struct kv_redo_rec {
 	/* SipHash-2-4, 128 bits, keyed by the log's identity, over rr_len bytes with this as
 	 * zeros */
 	uint8_t rr_sum[KV_REDO_SUM];
-};
+} __attribute__((packed)); /* a provider's memory may begin anywhere */
 _Static_assert(sizeof(struct kv_redo_rec) == 64, "format");
 
 /* A group commit. */

@@ -138,7 +138,8 @@ START_TEST(a_key_file_says_its_file_system)
 		if (fs == UINT16_MAX)
 			break;
 	}
-	strcpy(strstr(text, "fs=65535"), strstr(text, "server="));
+	strcpy(cut, strstr(text, "server="));
+	strcpy(strstr(text, "fs=65535"), cut);
 	ck_assert_int_eq(ds_key_parse(text, &got, &why), -EINVAL);
 }
 END_TEST

@@ -101,7 +101,7 @@ END_TEST
 
 START_TEST(the_schema_is_made_once)
 {
-	struct pg_init i = {.i_conninfo = strdup(world_conninfo("p", "postgres")),
+	struct pg_init i = {.i_conninfo = world_text(world_conninfo("p", "postgres")),
 			    .i_role = "weft",
 			    .i_inst = 2};
 	struct pg_options o = world_options("p", 2);
@@ -166,9 +166,10 @@ START_TEST(a_deposed_holder_changes_nothing)
 	ck_assert_str_eq(batch_of("p", 3, 2), "of b");
 	ck_assert_int_eq(append(a, "late"), -ESTALE);
 	pg_log_close(a, false);
+	pg_log_close(b, false);
 	pg_watch_close(w);
 	/* The role of weft-mds may not write over a batch. */
-	o.o_conninfo = strdup(world_conninfo("p", "postgres"));
+	o.o_conninfo = world_text(world_conninfo("p", "postgres"));
 	w = world_watch(&o);
 	/* Without the guard a holder that is deposed writes over it, and calls that durable. */
 	a = world_claim(w);

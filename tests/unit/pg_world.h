@@ -62,6 +62,18 @@ static inline PGconn *raw(const char *node)
 	return c;
 }
 
+/* A copy of the text that stays: a process ends with each test. */
+static inline const char *world_text(const char *text)
+{
+	static char *kept[64];
+	static unsigned n;
+
+	ck_assert_uint_lt(n, 64);
+	kept[n] = strdup(text);
+	ck_assert_ptr_nonnull(kept[n]);
+	return kept[n++];
+}
+
 /* The first value that the statement gives at this server. The connection stays. */
 static inline const char *sql(const char *node, const char *fmt, ...)
 {
@@ -104,13 +116,13 @@ static inline const char *sql(const char *node, const char *fmt, ...)
 
 static inline struct pg_options world_options(const char *nodes, uint32_t inst)
 {
-	struct pg_init i = {.i_conninfo = strdup(world_conninfo(nodes, "postgres")),
+	struct pg_init i = {.i_conninfo = world_text(world_conninfo(nodes, "postgres")),
 			    .i_role = "weft",
 			    .i_inst = inst};
 	char why[PG_WHY] = "";
 
 	ck_assert_msg(!pg_init(&i, why), "%s", why);
-	return (struct pg_options){.o_conninfo = strdup(world_conninfo(nodes, "weft")),
+	return (struct pg_options){.o_conninfo = world_text(world_conninfo(nodes, "weft")),
 				   .o_inst = inst,
 				   .o_owner = "test",
 				   .o_lease_ms = WORLD_L,
