@@ -123,13 +123,12 @@ int ns_sum_look(struct kv_txn *t, int64_t *unpushed)
 	return err ? err : ns_trash_users(t, look_user, NULL);
 }
 
-int ns_user_rows(struct kv_txn *t, int (*fn)(void *arg, uint32_t uid, const struct ns_sum *s),
-		 void *arg)
+int ns_user_rows_of(struct kv_txn *t, struct kv_slice prefix,
+		    int (*fn)(void *arg, uint32_t uid, const struct ns_sum *s), void *arg)
 {
-	uint8_t prefix = NS_K_USER;
-	struct kv_slice key, val, p = ns_slice(&prefix, 1);
+	struct kv_slice key, val;
 	struct kv_scan sc;
-	int rc = kv_scan_begin(t, p, p, &sc);
+	int rc = kv_scan_begin(t, prefix, prefix, &sc);
 
 	if (rc)
 		return rc;
@@ -137,15 +136,23 @@ int ns_user_rows(struct kv_txn *t, int (*fn)(void *arg, uint32_t uid, const stru
 		struct ns_sum s;
 		uint32_t uid;
 
-		if (key.s_len != NS_KEY_USER)
+		if (key.s_len != prefix.s_len + sizeof(uid))
 			continue; /* the checker reports it */
-		memcpy(&uid, (const uint8_t *)key.s_data + 1, sizeof(uid));
+		memcpy(&uid, (const uint8_t *)key.s_data + prefix.s_len, sizeof(uid));
 		rc = fn(arg, be32toh(uid), ns_counted_decode(val, &s) ? NULL : &s);
 		if (rc)
 			break;
 	}
 	kv_scan_end(&sc);
 	return rc < 0 ? rc : 0;
+}
+
+int ns_user_rows(struct kv_txn *t, int (*fn)(void *arg, uint32_t uid, const struct ns_sum *s),
+		 void *arg)
+{
+	const uint8_t prefix = NS_K_USER;
+
+	return ns_user_rows_of(t, ns_slice(&prefix, 1), fn, arg);
 }
 
 static int user_row_add(struct kv_txn *t, uint32_t uid, const struct ns_sum *delta)

@@ -35,6 +35,9 @@ int ns_link_put(struct kv_txn *t, uint64_t ino, uint64_t dir, uint32_t names); /
 /* ns_trash.c: what of a user's is in the trash; and all of these rows. */
 int ns_trash_user(struct kv_txn *t, uint32_t uid, struct ns_sum *out);
 int ns_trash_user_put(struct kv_txn *t, uint32_t uid, const struct ns_sum *s); /* W; 0 deletes */
+/* As ns_user_rows, for keys that are a prefix and a user's number. */
+int ns_user_rows_of(struct kv_txn *t, struct kv_slice prefix,
+		    int (*fn)(void *arg, uint32_t uid, const struct ns_sum *s), void *arg);
 /* All users' rows. s: NULL of a damaged one. fn: 0 goes on, positive stops, negative stops and is
  * returned. */
 int ns_user_rows(struct kv_txn *t, int (*fn)(void *arg, uint32_t uid, const struct ns_sum *s),

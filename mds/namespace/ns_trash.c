@@ -225,26 +225,9 @@ int ns_trash_user_put(struct kv_txn *t, uint32_t uid, const struct ns_sum *s)
 int ns_trash_users(struct kv_txn *t, int (*fn)(void *arg, uint32_t uid, const struct ns_sum *s),
 		   void *arg)
 {
-	uint8_t prefix[2] = {NS_K_TRASH, OF_USER};
-	struct kv_slice p = ns_slice(prefix, 2), key, val;
-	struct kv_scan sc;
-	int rc = kv_scan_begin(t, p, p, &sc);
+	const uint8_t prefix[2] = {NS_K_TRASH, OF_USER};
 
-	if (rc)
-		return rc;
-	while ((rc = kv_scan_next(&sc, &key, &val)) > 0) {
-		struct ns_sum s;
-		uint32_t uid;
-
-		if (key.s_len != NS_KEY_TRASH_USER)
-			continue; /* the checker reports it */
-		memcpy(&uid, (const uint8_t *)key.s_data + 2, sizeof(uid));
-		rc = fn(arg, be32toh(uid), ns_counted_decode(val, &s) ? NULL : &s);
-		if (rc)
-			break;
-	}
-	kv_scan_end(&sc);
-	return rc < 0 ? rc : 0;
+	return ns_user_rows_of(t, ns_slice(prefix, sizeof(prefix)), fn, arg);
 }
 
 int ns_trash_users_del(struct kv_txn *t, unsigned max)

@@ -39,6 +39,18 @@ def users(w):
             for u in weft_json(w, "du", "--users")["users"]}
 
 
+def serves(w):
+    try:
+        return bool(api(w, "GET", "/v1/health"))
+    except Failed:  # 503: it waits for its data server
+        return False
+
+
+def start(w):
+    w.dev("start", w.dir, "mds")
+    eventually(lambda: serves(w), 60, "the service")
+
+
 def reasons(w):
     return {r["code"] for r in api(w, "GET", "/v1/health")["reasons"]}
 
@@ -86,7 +98,7 @@ def test_a_damaged_row_costs_only_what_it_counts(w):
     row = b"U" + struct.pack(">Q", inode(w, "/a/b"))
     with stopped(w) as r:
         r.put(row, b"\x09")
-    w.dev("start", w.dir, "mds")
+    start(w)
     check(du(w), {"/": UNKNOWN, "/a": UNKNOWN, "/a/b": (1, 0, 100, 100),
                   "/other": (1, 0, 30, 30)})
     check((users(w)[ANN], users(w)[BOB]), ((1, 0, 100, 100, 0), (1, 0, 30, 30, 0)))
@@ -104,7 +116,7 @@ def test_users_are_known_but_for_the_damaged_one(w):
     with stopped(w) as r:
         r.put(b"u" + struct.pack(">L", ANN), b"\x09" * 33)
         r.put(b"R\4" + struct.pack(">L", BOB), b"\x09")
-    w.dev("start", w.dir, "mds")
+    start(w)
     got = users(w)
     check((got[ANN], got[BOB]), (UNKNOWN + (0,), (1, 0, 30, 30, None)))
     first = [u["uid"] for u in weft_json(w, "du", "--users", "--rows", "2")["users"]]
@@ -121,7 +133,7 @@ def test_a_damaged_directory_below_does_not_hide_the_others(w):
         r.put(b"i" + struct.pack(">Q", ino), b"\x09")
         for key, _ in r.all(b"U"):
             r.delete(key)
-    w.dev("start", w.dir, "mds")
+    start(w)
     got = du(w, "3")
     check((got["/a/b"], got["/other"]), (UNKNOWN, (1, 0, 30, 30)))
 
@@ -134,7 +146,7 @@ def test_what_is_changed_goes_on_and_a_repair_knows_it_all_again(w):
         r.put(b"U" + struct.pack(">Q", ino), b"\x09")
         r.put(b"u" + struct.pack(">L", ANN), b"\x09")
         r.put(b"R\4" + struct.pack(">L", ANN), b"\x09")
-    w.dev("start", w.dir, "mds")
+    start(w)
     eventually(lambda: "in-grace" not in reasons(w), 60, "the end of grace")
     c = client()
     a, b, other = (c.ok(putrootfh(), *(lookup(n) for n in p.split("/")), getfh()).fh
@@ -151,7 +163,7 @@ def test_what_is_changed_goes_on_and_a_repair_knows_it_all_again(w):
     check((found["complete"], found["count"] > 0), (True, True), found)
     done = offline(w, "--rebuild-sums")
     check("0 violations" in done.stdout, True, done.stdout)
-    w.dev("start", w.dir, "mds")
+    start(w)
     check(du(w), {"/": (2, 3, 37, 37), "/a": (0, 0, 0, 0), "/other": (2, 1, 37, 37),
                   "/other/moved": (1, 0, 7, 7)})
     check((users(w)[ANN], users(w)[BOB]), ((1, 0, 7, 7, 2), (1, 0, 30, 30, 0)))
