@@ -42,7 +42,8 @@ WEFT = os.path.join(os.environ.get("HA_BIN", BUILD), "weft")
 KINDS = ("kill", "pause", "power", "cut", "apart", "freeze", "engine", "standby", "cancel",
          "alone")
 GAP = 1.0  # seconds of work before a failure
-BOTH = 1.5  # seconds in which the new holder works and the old one is still away
+BOTH = 1.5  # seconds in which clients write to the new holder and the old one is still away
+PUTS = "-c1.0"  # the end of a history that has only writes
 LOOKS = 5  # at who holds the instance, until one is still there to be struck
 # A writer that ended starts again after PAUSE seconds. Each time that no claim came between, it
 # waits twice as long, up to PAUSES; after MOST such times it stays away.
@@ -68,6 +69,7 @@ class Writers:
         self.lease, self.holder, self.claims, self.epoch = lease, None, 0, 0
         self.writers, self.threads, self.ending, self.lock = {}, [], False, threading.Lock()
         self.rows, self.barren, self.broken = [], {n.name: 0 for n in nodes}, None
+        self.clients = None
         # A look at the row has L / 4 for all hosts together, in which a busy machine does not even
         # connect to three. Where the primary stays, its address is enough.
         self.conninfo = e.conninfo(only=None if all_hosts else e.primary())
@@ -184,9 +186,10 @@ class Writers:
         self.w.healed()
 
     def hold(self, claims):
-        """Until the other node has claimed, and clients have worked there for a while. claims: how
-        many there were before the failure."""
+        """Until the other node has claimed, clients write there, and have done so for a while.
+        claims: how many there were before the failure."""
         self.wait_claim(claims)
+        self.clients.settle(PUTS)
         time.sleep(BOTH)
 
     def hit_kill(self, _node, p, _):
@@ -239,10 +242,12 @@ class Writers:
 
 
 class Clients:
-    """c1 is honest; c2 sends to the link address of node, whoever has the service."""
+    """Of ws. c1 is honest. c2 sends to the link address of the holder of now, whoever has the
+    service later."""
 
-    def __init__(self, w, c1, c2, node, name):
-        self.w, self.name, self.c2 = w, name, c2
+    def __init__(self, w, c1, c2, ws, name):
+        self.w, self.name, self.c2, ws.clients = w, name, c2, self
+        node = ws.holder[0]
         self.out = os.path.join(w.work, "h", name)
         self.stop = os.path.join(w.work, "shared", f"{name}.stop")
         print(f"# {liar(c2, node, SERVICE)}", flush=True)
@@ -317,7 +322,7 @@ def series(w, ws, cs, a):
 def control(w, e, nodes, clients, inst, a, name, kinds, *args):
     """The same with a rule taken away: the checker must find it after one of these failures."""
     ws = Writers(w, e, nodes, inst, a.lease, *args)
-    cs = Clients(w, *clients, ws.holder[0], name)
+    cs = Clients(w, *clients, ws, name)
     for kind in kinds:
         time.sleep(GAP)
         ws.strike(kind)
@@ -352,7 +357,7 @@ def main():
         for n in nodes:
             n.start_agent()
         ws = Writers(w, e, nodes, 1, a.lease, all_hosts="primary" in (a.kinds or ""))
-        cs = Clients(w, *clients, ws.holder[0], "main")
+        cs = Clients(w, *clients, ws, "main")
         series(w, ws, cs, a)
         ws.end()
         if not a.no_control:
