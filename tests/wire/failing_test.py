@@ -14,7 +14,7 @@ import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import one_server  # noqa: E402
 from files import holder  # noqa: E402
-from mounts import EXT4_IOC_SHUTDOWN, NOLOGFLUSH, on_ext4, own_mounts, run  # noqa: E402
+from mounts import EXT4_IOC_SHUTDOWN, NOLOGFLUSH, on_ext4, own_mounts, unmount  # noqa: E402
 
 MIB = 1 << 20
 def test_a_store_that_fails_is_taken_out(_):
@@ -60,5 +60,5 @@ if __name__ == "__main__":
     finally:
         if harness.THE:
             harness.THE.dev("down", harness.THE.dir)
-            run("umount", os.path.join(harness.THE.dir, "ds1"))
+            unmount(os.path.join(harness.THE.dir, "ds1"))
             harness.THE.down()

@@ -10,7 +10,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import harness  # noqa: E402
 import tap  # noqa: E402
-from mounts import on_ext4, own_mounts, run  # noqa: E402
+from mounts import on_ext4, own_mounts, run, unmount  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, settled  # noqa: E402
 from nfs41 import err  # noqa: E402
@@ -106,5 +106,5 @@ if __name__ == "__main__":
     finally:
         if harness.THE:
             harness.THE.dev("down", harness.THE.dir)
-            run("umount", os.path.join(harness.THE.dir, "ds1"))
+            unmount(os.path.join(harness.THE.dir, "ds1"))
             harness.THE.down()

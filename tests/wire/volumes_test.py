@@ -13,7 +13,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import harness  # noqa: E402
 import tap  # noqa: E402
-from mounts import EXT4_IOC_SHUTDOWN, NOLOGFLUSH, own_mounts, run  # noqa: E402
+from mounts import EXT4_IOC_SHUTDOWN, NOLOGFLUSH, own_mounts, run, unmount  # noqa: E402
 from harness import *  # noqa: E402,F403
 from volumes import MOUNTS, Volumes, cluster, objects, put  # noqa: E402
 
@@ -65,7 +65,7 @@ def test_files_are_spread_found_and_removed(_):
         w.restart(name)
     for n in names:
         s, f = c.open(c.root(), n)
-        check(c.ok(putfh(f), read(s, 0, 1 << 16), timeout=30).data, n.encode() * 5000)
+        check(c.ok(putfh(f), read(s, 0, 1 << 16), timeout=60).data, n.encode() * 5000)
         c.ok(putfh(f), write(s, 5, b"more", FILE_SYNC), close(s))
     check({v: objects(w.folder(v[1], v[0])) for v in servers}, held, "objects of before and now")
     for n in names:
@@ -87,7 +87,7 @@ def test_a_missing_volume_keeps_the_server_down(_):
     os.rename(away, w.folder(2))
     w.dev("start", w.dir, "ds1")
     for s, f in files:
-        check(c.ok(putfh(f), read(s, 0, 4000), timeout=30).data, b"data" * 1000)
+        check(c.ok(putfh(f), read(s, 0, 4000), timeout=60).data, b"data" * 1000)
     check([objects(w.folder(i)) for i in (1, 2, 3)], held)
 
 
@@ -130,7 +130,7 @@ def test_a_volume_whose_disk_fails(_):
     check(err(got.status) in ("IO", "DELAY"), True, err(got.status))
     # The volume is repaired, and the server started again.
     w.dev("kill", w.dir, "ds1")
-    eventually(lambda: run("umount", w.folder(2)), what="the umount of the volume")
+    unmount(w.folder(2))
     # The device of the last mount lets go of the image a moment later.
     image = os.path.join(w.top, "image2")
     eventually(lambda: run("mount", "-o", "loop", image, w.folder(2)), what="its next mount")
@@ -161,7 +161,7 @@ def test_clones_stay_in_the_volume_of_their_source(_):
         return s, f
 
     def clone_to(a, b, *args):
-        c.ok(putfh(a[1]), savefh(), putfh(b[1]), clone(a[0], b[0], *args), timeout=30)
+        c.ok(putfh(a[1]), savefh(), putfh(b[1]), clone(a[0], b[0], *args), timeout=60)
 
     def whole(b, n=len(data)):
         return b"".join(c.ok(putfh(b[1]), read(b[0], at, MIB)).data for at in range(0, n, MIB))

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import tempfile
 
+from harness import eventually
+
 CLONE_NEWNS = 0x20000
 EXT4_IOC_SHUTDOWN = 0x8004587d
 NOLOGFLUSH = 2
@@ -22,6 +24,13 @@ def own_mounts():
 def run(*words):
     return subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                           check=False).returncode == 0
+
+
+def unmount(folder):
+    """Ends the mount there, if there is one. The kernel closes what a process had in an io_uring
+    after the process has ended, and the file system is busy as long."""
+    eventually(lambda: not os.path.ismount(folder) or run("umount", folder),
+               what=f"the umount of {folder}")
 
 
 def on_ext4(w, name, size=64 << 30):

@@ -7,7 +7,7 @@ import subprocess
 
 import harness
 from harness import *  # noqa: F403
-from mounts import run
+from mounts import unmount
 
 MOUNTS = []
 
@@ -39,7 +39,7 @@ class Volumes(Cluster):
         if os.path.exists(os.path.join(self.dir, "cluster.json")):
             self.dev("down", self.dir)
         while MOUNTS:
-            run("umount", MOUNTS.pop())
+            unmount(MOUNTS.pop())
         super().down()
 
 
@@ -56,5 +56,5 @@ def objects(folder):
 
 def put(c, d, name, data):
     s, f = c.open(d, name)
-    c.ok(putfh(f), write(s, 0, data, FILE_SYNC), timeout=30)
+    c.ok(putfh(f), write(s, 0, data, FILE_SYNC))
     return s, f
