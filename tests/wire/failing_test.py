@@ -14,16 +14,17 @@ import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import one_server  # noqa: E402
 from files import holder  # noqa: E402
+from tool import server  # noqa: E402
 from mounts import EXT4_IOC_SHUTDOWN, NOLOGFLUSH, on_ext4, own_mounts, unmount  # noqa: E402
 
 MIB = 1 << 20
 def test_a_store_that_fails_is_taken_out(_):
     if not own_mounts():
         return "only root has mounts of its own"
-    w = harness.THE = Cluster(ds=2)
+    w = harness.THE = Cluster(ds=2, settings=CALM)
     if not on_ext4(w, "ds1"):
         return "no ext4 on a loop device here"
-    c, until = client(), time.monotonic() + 10
+    c, until = client(), time.monotonic() + 60
     n = 0
     while True:
         s, f, _, ds, fh = one_server(c, c.root(), f"f{n}")
@@ -42,7 +43,7 @@ def test_a_store_that_fails_is_taken_out(_):
                "the failing store is missed")
     check(0 < w.metric("weft_ds_disk_errors_total", "ds1") < 8, True)
     check([ds.write(fh, i * MIB, bytes(MIB)).status for i in range(8)], [5] * 8)
-    time.sleep(1.5)  # a heartbeat
+    eventually(lambda: server(w, "ds1")["available"] == 0, what="a heartbeat that says so")
     where = [holder(c, c.open(c.root(), f"new{i}")[1]) for i in range(16)]
     check(where, ["ds2"] * 16)
     ds.close()

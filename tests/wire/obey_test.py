@@ -87,7 +87,7 @@ def cut(x, _):
 def test_what_it_has_is_refused_before_others_are_answered(_):
     if not own_mounts():
         return "only root has mounts of its own"
-    w = harness.THE = Cluster(ds=2)
+    w = harness.THE = Cluster(ds=2, settings=CALM)
     if not on_ext4(w, "ds1"):
         return "no ext4 on a loop device here"
     kept(w, IO_READ, report)
