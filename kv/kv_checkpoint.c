@@ -249,6 +249,8 @@ void kv_log_checkpoint(struct kv *kv)
 	while (lg->lg_first_ns || lg->lg_base != lg->lg_gen) {
 		lg->lg_asked |= lg->lg_first_ns != 0;
 		pthread_cond_signal(&lg->lg_work);
+		if (kv->k_copy.co_inside)
+			break;
 		pthread_cond_wait(&lg->lg_done, &lg->lg_lock);
 	}
 	pthread_mutex_unlock(&lg->lg_lock);

@@ -15,6 +15,7 @@
  * A new copy may begin with a state that the log keeps (ro_base) and not with the first batch.
  * While it is filled, its row says so, and a start after a crash fills it from the beginning.
  */
+#include "base/crash.h"
 #include "base/log.h"
 #include "kv/kv_int.h"
 #include "kv/kv_log.h"
@@ -272,7 +273,8 @@ void kv_copy_done(struct kv *kv, const struct kv_redo_batch *b)
 
 /* A batch that another process made */
 
-/* They were admitted where they were made: they may use all of the reserve. */
+/* They were admitted where they were made: they may use all of the reserve. This may wait for a
+ * checkpoint (kv_space.c), so the caller does not hold lg_lock. */
 static int copy_charge(struct kv *kv, const void *rec)
 {
 	uint32_t pos = sizeof(struct kv_redo_rec);
@@ -300,11 +302,15 @@ static int copy_apply(struct kv *kv, const struct kv_redo_batch *b)
 		kv_txn_abort(kv);
 		return rc;
 	}
+	crash_point("kv-apply");
+	pthread_mutex_lock(&kv->k_log.lg_lock);
 	rc = kv_txn_commit(kv);
 	if (rc == 0) {
 		kv_copy_done(kv, b);
 		kv_log_wake(&kv->k_log);
 	}
+	pthread_mutex_unlock(&kv->k_log.lg_lock);
+	crash_point("kv-applied");
 	return rc;
 }
 
@@ -324,43 +330,60 @@ int kv_apply(struct kv *kv, uint64_t number, void *rec, size_t len)
 	if (!kv_redo_rec_ok(co->co_id, co->co_sum, number, rec, len))
 		return -EIO;
 	rc = kv_txn_begin(kv);
-	if (rc)
-		return rc;
-	pthread_mutex_lock(&kv->k_log.lg_lock);
-	rc = copy_apply(kv, &b);
-	pthread_mutex_unlock(&kv->k_log.lg_lock);
-	return rc;
+	return rc ? rc : copy_apply(kv, &b);
 }
+
+/*
+ * A batch is applied inside ro_read, where the log may hold a lock that ro_trim and the archive's
+ * ro_read need. These two come on the checkpoints' thread. So nothing waits for a checkpoint there
+ * (co_inside): where the store is low, the reading ends behind each batch, the checkpoint is made,
+ * and the log is read again.
+ */
+#define FOLLOW_AGAIN 1
 
 struct following {
 	struct kv *fo_kv;
 	struct kv_failure fo_f;
+	bool fo_full; /* a batch found no room, and is given again behind a checkpoint */
 };
 
 static int follow_one(void *arg, uint64_t number, void *rec, uint32_t len)
 {
 	struct following *fo = arg;
 	struct kv *kv = fo->fo_kv;
-	int rc = kv_apply(kv, number, rec, len);
+	bool was_full = fo->fo_full;
+	int rc;
 
-	if (rc)
-		kv_fail(&fo->fo_f, rc,
-			"%s: batch %" PRIu64 " of the log in %s, after batch %" PRIu64 ": %s",
-			kv->k_path, number, kv->k_copy.co_name, kv_held(kv),
-			rc == -ERANGE ? "batches are missing before it"
-			: rc == -EIO  ? "it is damaged, or does not follow from what the copy holds"
-				      : strerror(-rc));
-	return rc;
+	kv->k_copy.co_inside = true;
+	rc = kv_apply(kv, number, rec, len);
+	kv->k_copy.co_inside = false;
+	fo->fo_full = rc == -ENOSPC;
+	if (rc == 0)
+		return kv_low(kv) ? FOLLOW_AGAIN : 0;
+	if (rc == -ENOSPC && !was_full)
+		return FOLLOW_AGAIN;
+	return kv_fail(&fo->fo_f, rc,
+		       "%s: batch %" PRIu64 " of the log in %s, after batch %" PRIu64 ": %s",
+		       kv->k_path, number, kv->k_copy.co_name, kv_held(kv),
+		       rc == -ERANGE ? "batches are missing before it"
+		       : rc == -EIO  ? "it is damaged, or does not follow from what the copy holds"
+				     : strerror(-rc));
 }
 
 int kv_follow(struct kv *kv, char *err, size_t errlen)
 {
-	struct following fo = {kv, {err, errlen}};
+	struct following fo = {.fo_kv = kv, .fo_f = {err, errlen}};
+	int rc;
 
 	if (kv_redo_local(kv) || kv->k_readonly || atomic_load(&kv->k_writes))
 		return kv_fail(&fo.fo_f, -EROFS, "%s: the store does not follow", kv->k_path);
-	return kv->k_redo.r_ops->ro_read(kv->k_redo.r_log, kv_held(kv), follow_one, &fo, err,
-					 errlen);
+	do {
+		if (kv_low(kv))
+			kv_log_checkpoint(kv);
+		rc = kv->k_redo.r_ops->ro_read(kv->k_redo.r_log, kv_held(kv), follow_one, &fo, err,
+					       errlen);
+	} while (rc == FOLLOW_AGAIN);
+	return rc;
 }
 
 /* Becoming the writer */

@@ -101,6 +101,8 @@ struct kv_copy {
 	_Atomic uint64_t co_batch;
 	uint8_t co_sum[KV_REDO_SUM]; /* of that batch's record */
 	uint64_t co_epoch;	     /* with which this process writes */
+	/* The follower's own: it applies a batch inside ro_read, and waits for no checkpoint. */
+	bool co_inside;
 };
 
 struct kv_answer {
@@ -247,8 +249,9 @@ int kv_log_start(struct kv *kv, struct kv_failure *f);
 void kv_log_stop(struct kv *kv);
 void kv_log_init(struct kv *kv);
 void kv_log_free(struct kv *kv);
-/* On the committer thread. Makes a checkpoint of all that was committed; returns when it is
- * complete. */
+/* On the thread that commits, without lg_lock. Makes a checkpoint of all that was committed;
+ * returns when it is complete. Where a follower is inside ro_read (co_inside) it only asks for
+ * one. */
 void kv_log_checkpoint(struct kv *kv);
 
 /* kv_layout.c: refuse an LMDB that the log does not know (-EPROTO). */

@@ -93,10 +93,28 @@ struct kv_redo_state {
 	char rs_why[160];	    /* why it does not answer; or "" */
 };
 
-/* Errors are negative errnos; where there is err, one line about it goes there. log: the log's
- * own. ro_state comes at any time, on any thread. ro_read (for the archive) and ro_trim come on the
- * checkpoints' thread, while another call may be under way on another thread. The other calls come
- * one after another. */
+/*
+ * Errors are negative errnos; where there is err, one line about it goes there. log: the log's own.
+ *
+ * Threads. ro_state comes at any time, on any thread. ro_read (for the archive) and ro_trim come on
+ * the checkpoints' thread, while another call may be under way on another thread: also while
+ * kv_open, kv_follow, kv_promote and kv_close run, and before ro_take. In kv_open and kv_close they
+ * come on the caller's thread too. The other calls come one after another: ro_append on the
+ * committer thread, the others on the caller's.
+ *
+ * Locks. A log may hold a lock of its own over a call, also while ro_read and ro_base call fn: the
+ * engine waits there for no call of another thread. The engine holds a lock over ro_append, and
+ * over no other call. A provider that calls kv_apply itself must hold no lock there that ro_read or
+ * ro_trim needs: kv_apply waits for a checkpoint where the disk is full.
+ *
+ * Waiting. kv_close and kv_open wait for a call that is under way. So the owner of a log that may
+ * be away first stops the log; ro_append then answers KV_REDO_STOPPED, and ro_read and ro_base
+ * return an error. ro_trim does not wait for a log that is away: what it could not say is said
+ * again at the next checkpoint, with the same number or a higher one.
+ *
+ * Memory. What fn gets is the log's, and is valid during the call. The log releases it when fn
+ * returns, whatever fn returns; there is no other call for that.
+ */
 struct kv_redo_ops {
 	/* Goes into the store: names the kind of log for ever. */
 	const char *ro_name;
@@ -145,7 +163,8 @@ bool kv_redo_rec_ok(const uint8_t id[KV_REDO_ID], const uint8_t before[KV_REDO_S
  * 1: a write; 0: the end; -EIO. */
 int kv_redo_rec_next(const void *rec, uint32_t *pos, struct kv_write *w);
 
-/* Copies. The caller serialises these calls; readers read at any time, and see whole batches. */
+/* Copies. The caller serialises these calls, and kv_close after them; each may come on another
+ * thread. Readers read at any time, and see whole batches. */
 
 /* What the store holds: its batch number. With a log of files: the newest transaction. */
 uint64_t kv_held(struct kv *kv);

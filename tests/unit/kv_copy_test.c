@@ -367,6 +367,69 @@ START_TEST(new_copy_begins_with_a_state_where_batches_were_trimmed)
 }
 END_TEST
 
+/* A log that does one thing at a time, as one with one connection does. */
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int locked_read(void *log, uint64_t after, kv_redo_batch_fn fn, void *arg, char *text,
+		       size_t len)
+{
+	int rc;
+
+	pthread_mutex_lock(&log_lock);
+	rc = mem_read(log, after, fn, arg, text, len);
+	pthread_mutex_unlock(&log_lock);
+	return rc;
+}
+
+static void locked_trim(void *log, uint64_t upto)
+{
+	pthread_mutex_lock(&log_lock);
+	mem_trim(log, upto);
+	pthread_mutex_unlock(&log_lock);
+}
+
+static int put_large(void *arg, struct kv_txn *t)
+{
+	const unsigned *i = arg;
+	static char val[400 << 10];
+	char key[16];
+
+	key_text(*i % KEYS, key);
+	memset(val, 'a' + (int)(*i % 26), sizeof(val));
+	return kv_put(t, S(key), (struct kv_slice){val, sizeof(val)});
+}
+
+/* Where the disk is full, a batch waits for a checkpoint. The checkpoints' thread needs lg_lock and
+ * the log for that. */
+START_TEST(follower_on_a_full_disk_waits_for_nobody_who_waits_for_it)
+{
+	struct kv_redo_ops locked = mem_ops;
+	struct kv_redo redo = {&locked, &second_log};
+	struct kv_opts o = {
+		.ko_create = true, .ko_redo = &redo, .ko_follow = true, .ko_map_max = 36 << 20};
+	struct kv *a = open_copy("a", &first_redo, false), *b = NULL;
+	unsigned low = 0;
+	char path[300];
+	int rc = 0;
+
+	locked.ro_read = locked_read;
+	locked.ro_trim = locked_trim;
+	o.ko_archive = 64 * MIB;
+	snprintf(path, sizeof(path), "%s/b", dir);
+	ck_assert_msg(kv_open(&b, path, &o, err, sizeof(err)) == 0, "%s", err);
+	for (unsigned i = 0; i < 120 && low < 10 && !rc; i++) {
+		ck_assert_int_eq(kv_run_sync(a, put_large, &i), 0);
+		rc = follow(b);
+		low += kv_low(b);
+	}
+	ck_assert_uint_gt(low, 0);
+	ck_assert_msg(rc == 0 || rc == -ENOSPC, "%s", err);
+	ck_assert(is_fold(b));
+	kv_close(b);
+	kv_close(a);
+}
+END_TEST
+
 struct pair_check {
 	struct kv *pc_kv;
 	_Atomic bool pc_stop;
@@ -872,6 +935,7 @@ static Suite *suite(void)
 	tcase_add_test(c, copy_is_read_only_after_it_was_closed);
 	tcase_add_test(c, damaged_header_of_a_copy_has_a_second_one);
 	tcase_add_test(c, new_copy_begins_with_a_state_where_batches_were_trimmed);
+	tcase_add_test(c, follower_on_a_full_disk_waits_for_nobody_who_waits_for_it);
 	tcase_add_test(c, readers_of_a_follower_see_whole_batches);
 	tcase_add_test(c, archive_takes_its_batches_from_the_log);
 	suite_add_tcase(s, c);
