@@ -19,6 +19,9 @@
  * has torn its head, it has nothing that recovery does not replay: it goes, and the archive ends
  * with the segment before it.
  *
+ * A copy of a log elsewhere lets the log trim only what its archive has (kv_archive_spares). The
+ * archive takes a batch only if its record is whole, and follows from the one before.
+ *
  * The archive is no part of durability. If it cannot be written, it goes, and the store stays. The
  * first checkpoint that finds room for it begins another one. The file "archive-gap" of the store
  * says since when there is a gap, and why. While there is none the file has one line of dashes, so
@@ -591,23 +594,45 @@ void kv_archive_add(struct kv *kv, const void *rec)
 struct taking {
 	struct kv *ta_kv;
 	uint64_t ta_upto;
+	const uint8_t *ta_sum; /* of that batch */
+	uint8_t ta_before[KV_REDO_SUM];
+	bool ta_any; /* ta_before is the sum of the batch before */
 };
+
+/* A record of a log elsewhere is whole, and the records lead to the state that the store has. */
+static bool taken_ok(struct taking *ta, uint64_t number, void *rec, uint32_t len)
+{
+	const struct kv_redo_rec *r = rec;
+	uint8_t before[KV_REDO_SUM];
+
+	if (len < sizeof(*r))
+		return false;
+	memcpy(before, ta->ta_any ? ta->ta_before : r->rr_before, sizeof(before));
+	if (!kv_redo_rec_ok(ta->ta_kv->k_copy.co_id, before, number, rec, len))
+		return false;
+	memcpy(ta->ta_before, r->rr_sum, sizeof(ta->ta_before));
+	ta->ta_any = true;
+	return number != ta->ta_upto || !memcmp(r->rr_sum, ta->ta_sum, KV_REDO_SUM);
+}
 
 static int take_one(void *arg, uint64_t number, void *rec, uint32_t len)
 {
 	struct taking *ta = arg;
 
-	(void)len;
 	if (number > ta->ta_upto)
 		return 1;
+	if (!kv_redo_local(ta->ta_kv) && !taken_ok(ta, number, rec, len)) {
+		archive_give_up(ta->ta_kv, -EIO);
+		return 1;
+	}
 	kv_archive_add(ta->ta_kv, rec);
 	return ta->ta_kv->k_archive->ao_off;
 }
 
-void kv_archive_take(struct kv *kv, uint64_t upto)
+void kv_archive_take(struct kv *kv, uint64_t upto, const uint8_t sum[KV_REDO_SUM])
 {
 	struct kv_archive_out *ao = kv->k_archive;
-	struct taking ta = {kv, upto};
+	struct taking ta = {.ta_kv = kv, .ta_upto = upto, .ta_sum = sum};
 	char err[512] = "";
 	int rc;
 
@@ -615,12 +640,20 @@ void kv_archive_take(struct kv *kv, uint64_t upto)
 		return;
 	rc = kv->k_redo.r_ops->ro_read(kv->k_redo.r_log, ao->ao_last, take_one, &ta, err,
 				       sizeof(err));
-	/* A batch that could not be read is missing: kv_archive_add finds the gap at the next. */
+	/* A batch that could not be read is missing: kv_archive_add finds the gap at the next. A
+	 * log elsewhere keeps it, and is asked again (kv_archive_spares). */
 	if (rc < 0)
 		log_error("kv: %s: cannot read the log for the archive: %s", kv->k_path, err);
-	/* It is gone from a log elsewhere, which is asked the same again. */
+	/* It is gone from a log elsewhere. */
 	if (rc == -ESTALE)
 		archive_give_up(kv, rc);
+}
+
+uint64_t kv_archive_spares(const struct kv *kv, uint64_t upto)
+{
+	const struct kv_archive_out *ao = kv->k_archive;
+
+	return ao && !ao->ao_off && ao->ao_last < upto ? ao->ao_last : upto;
 }
 
 static uint64_t archive_bytes(const char *folder, const struct segments *sg)
@@ -689,6 +722,17 @@ static const char *archive_not(const struct kv_opts *o)
 	return o->ko_archive < 0 ? "the server ran without mds.backup_log" : NULL;
 }
 
+void kv_archive_drop(struct kv *kv, const char *why)
+{
+	char folder[PATH_MAX];
+	struct stat st;
+
+	if (!archive_folder(kv->k_path, folder) || stat(folder, &st))
+		return;
+	archive_remove(folder);
+	gap_write(kv->k_path, why);
+}
+
 void kv_archive_open(struct kv *kv, const struct kv_opts *o)
 {
 	const char *not = archive_not(o);
@@ -700,12 +744,9 @@ void kv_archive_open(struct kv *kv, const struct kv_opts *o)
 
 	if (!archive_folder(kv->k_path, folder))
 		return;
+	if (not )
+		kv_archive_drop(kv, not );
 	there = stat(folder, &st) == 0;
-	if (there && not ) {
-		archive_remove(folder);
-		gap_write(kv->k_path, not );
-		there = false;
-	}
 	if (o->ko_archive < 0 || o->ko_nosync || (!there && !o->ko_archive))
 		return;
 	ao = calloc(1, sizeof(*ao));

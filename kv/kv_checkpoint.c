@@ -89,6 +89,7 @@ static int pin(struct kv *kv, MDB_txn **out)
 
 struct checkpoint {
 	uint64_t ck_number; /* newest batch in it */
+	uint8_t ck_sum[KV_REDO_SUM];
 	MDB_txn *ck_pin;
 	struct kv_log_head ck_head;
 };
@@ -123,6 +124,7 @@ static int kv_checkpoint_begin(struct kv *kv, struct checkpoint *ck)
 	ck->ck_head.lh_txnid = htole64(mdb_txn_id(ck->ck_pin));
 	ck->ck_head.lh_psize = htole32(kv->k_psize);
 	ck->ck_number = kv_held(kv);
+	memcpy(ck->ck_sum, kv->k_copy.co_sum, sizeof(ck->ck_sum));
 	pthread_cond_broadcast(&lg->lg_done);
 	return 0;
 }
@@ -162,7 +164,7 @@ static void kv_checkpoint_finish(struct kv *kv, struct checkpoint *ck, bool clea
 		log_fatal("kv: %s: a sync failed, what is on the disk is unknown: %s", kv->k_path,
 			  strerror(-rc));
 	crash_point("kv-synced");
-	kv_archive_take(kv, ck->ck_number);
+	kv_archive_take(kv, ck->ck_number, ck->ck_sum);
 	kv_archive_sync(kv);
 	kv_archive_again(kv, ck->ck_number);
 	crash_point("kv-archived");
@@ -172,7 +174,7 @@ static void kv_checkpoint_finish(struct kv *kv, struct checkpoint *ck, bool clea
 		log_fatal("kv: %s: cannot write a checkpoint: %s", kv->k_path, strerror(-rc));
 	crash_point("kv-checkpoint");
 	if (kv->k_redo.r_ops->ro_trim)
-		kv->k_redo.r_ops->ro_trim(kv->k_redo.r_log, ck->ck_number);
+		kv->k_redo.r_ops->ro_trim(kv->k_redo.r_log, kv_archive_spares(kv, ck->ck_number));
 	if (old)
 		mdb_txn_abort(old);
 	pthread_mutex_lock(&lg->lg_lock);

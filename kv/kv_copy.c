@@ -112,6 +112,8 @@ int kv_copy_make(struct kv *kv, MDB_txn *txn)
 {
 	uint64_t batch = kv->k_redo.r_ops->ro_base ? KV_COPY_FILLING : 0;
 
+	/* Its numbers may be those of another log. It goes before the row is there. */
+	kv_archive_drop(kv, "the store was made again, as a copy of its log");
 	atomic_store(&kv->k_copy.co_batch, batch);
 	return put_row(kv, txn, batch, kv->k_copy.co_sum);
 }

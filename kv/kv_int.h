@@ -265,14 +265,19 @@ int kv_layout_head(const char *path, const struct kv_log_head *h, struct kv_fail
 int kv_layout_check(struct kv *kv, struct kv_failure *f);
 
 /* kv_archive.c: what the log had, for incremental backups. Errors end the archive only. */
+/* Removes the archive, if there is one: what comes now does not follow from it. */
+void kv_archive_drop(struct kv *kv, const char *why);
 /* Before the log is replayed. */
 void kv_archive_open(struct kv *kv, const struct kv_opts *o);
 /* After that: makes a new archive, if the one that is there does not end with the store's state. */
 void kv_archive_begin(struct kv *kv);
 /* Adds a whole record of the log. One that is there already is left out. */
 void kv_archive_add(struct kv *kv, const void *rec);
-/* Adds what the log has up to that batch, and the archive has not. */
-void kv_archive_take(struct kv *kv, uint64_t upto);
+/* Adds what the log has up to that batch, and the archive has not. sum: of that batch's record, in a
+ * copy of a log elsewhere. */
+void kv_archive_take(struct kv *kv, uint64_t upto, const uint8_t sum[KV_REDO_SUM]);
+/* Up to which batch the log may be trimmed: upto, or less where the archive lacks some. */
+uint64_t kv_archive_spares(const struct kv *kv, uint64_t upto);
 /* Makes durable what was added. Returns an error only after the archive went. */
 int kv_archive_sync(struct kv *kv);
 /* Begins an archive behind that transaction, if the one before went and there is room. */

@@ -139,8 +139,9 @@ struct kv_redo_ops {
 	 * once, and says at the end which state it was. -ENOENT: there is none: read all. */
 	int (*ro_base)(void *log, kv_redo_pair_fn fn, void *arg, struct kv_redo_base *base,
 		       char *err, size_t errlen);
-	/* This copy needs no batch up to that one again: a checkpoint and the archive have them.
-	 * Other copies may need them. */
+	/* This copy needs no batch up to that one again: a checkpoint has them, and its archive too
+	 * where it keeps one, durably. Other copies may need them, and their archives. A copy says
+	 * so while it follows, and goes on when it writes. */
 	void (*ro_trim)(void *log, uint64_t upto);
 	/* Any thread; does not block. */
 	void (*ro_state)(void *log, struct kv_redo_state *out);

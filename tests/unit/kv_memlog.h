@@ -27,7 +27,7 @@ enum mem_append {
 	MEM_LIE, /* planted: says durable, and is not there */
 };
 /* What reading does wrong. */
-enum mem_read { MEM_RIGHT, MEM_TWICE, MEM_GAP, MEM_BIT };
+enum mem_read { MEM_RIGHT, MEM_TWICE, MEM_GAP, MEM_BIT, MEM_AWAY };
 
 static struct mem {
 	uint8_t m_id[KV_REDO_ID];
@@ -124,6 +124,10 @@ static int mem_read(void *log, uint64_t after, kv_redo_batch_fn fn, void *arg, c
 	int rc = 0;
 
 	(void)log;
+	if (mem->m_wrong == MEM_AWAY) {
+		snprintf(text, len, "the log is away");
+		return -ECONNRESET;
+	}
 	if (after + 1 < mem->m_first) {
 		snprintf(text, len, "batch %lu was trimmed", (unsigned long)after + 1);
 		return -ESTALE;
