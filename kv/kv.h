@@ -74,6 +74,11 @@ struct kv_opts {
 	/* With ko_redo: follow the log that another process writes. Mutations get -EROFS until
 	 * kv_promote. */
 	bool ko_follow;
+	/* With ko_redo: empty the copy, and fill it with the state that the log keeps. For a copy
+	 * that lacks what the log no longer has (-ESTALE of kv_follow, kv_promote and kv_open).
+	 * -ENOENT: the log keeps no state, and the copy is as before. No other process may read the
+	 * store meanwhile. */
+	bool ko_refill;
 };
 
 /* path: a folder. Starts the committer thread, unless read-only: then mutations get -EROFS. On

@@ -498,6 +498,31 @@ int kv_log_restore(struct kv *kv, struct kv_failure *f)
 	return lg->lg_clean ? 0 : restore(kv, h, f);
 }
 
+/* The header of the checkpoint that was put back gets the mark of a store that was closed. A crash
+ * in the middle leaves the second one, which puts the same state back. */
+int kv_log_settle(struct kv *kv, struct kv_failure *f)
+{
+	struct kv_log *lg = &kv->k_log;
+	struct kv_log_file lf = {.lf_size = 0};
+	struct heads hd;
+	int at, rc;
+
+	if (!lg->lg_found || lg->lg_clean)
+		return 0;
+	at = newest(kv->k_path, true, &hd, f);
+	if (at < 0)
+		return at;
+	hd.hd_head[at].lh_clean = htole32(1);
+	lf.lf_fd = kv_open_in(kv->k_path, file_name(kv, (unsigned)at), O_RDWR);
+	rc = lf.lf_fd < 0 ? lf.lf_fd : write_head(kv, &lf, &hd.hd_head[at]);
+	if (lf.lf_fd >= 0)
+		close(lf.lf_fd);
+	lg->lg_clean = rc == 0;
+	return rc ? kv_fail(f, rc, "%s/%s: %s", kv->k_path, file_name(kv, (unsigned)at),
+			    strerror(-rc))
+		  : 0;
+}
+
 /* Checks that the restored state is the one that the header names, and that all of its pages are
  * there. */
 static int check_restored(struct kv *kv, struct kv_failure *f)

@@ -13,7 +13,10 @@
  * after that has read the log to its end: nothing can follow but what it writes itself.
  *
  * A new copy may begin with a state that the log keeps (ro_base) and not with the first batch.
- * While it is filled, its row says so, and a start after a crash fills it from the beginning.
+ * While it is filled, its row says so, and a start after a crash fills it from the beginning. A
+ * copy that lacks what the log no longer has is filled in the same way (ko_refill). Its row changes
+ * in the transaction that empties it, and no checkpoint of before is put back over that: the copy
+ * counts as closed by then.
  */
 #include "base/crash.h"
 #include "base/log.h"
@@ -136,6 +139,9 @@ int kv_copy_check(struct kv *kv, MDB_val val, struct kv_failure *f)
 
 	memcpy(&row, val.mv_data, sizeof(row));
 	row.cr_log[sizeof(row.cr_log) - 1] = 0;
+	if (kv->k_readonly && le64toh(row.cr_batch) == KV_COPY_FILLING)
+		return kv_fail(f, -EBUSY, "%s: the copy of the log in %s is not filled yet",
+			       kv->k_path, row.cr_log);
 	if (kv->k_readonly)
 		return 0;
 	if (kv_redo_local(kv))
@@ -212,7 +218,9 @@ static int fill_begin(struct filling *fi)
 
 static int fill_end(struct filling *fi, const struct kv_redo_base *base)
 {
-	int rc = put_row(fi->fi_kv, fi->fi_txn, base->ba_batch, base->ba_sum);
+	int rc = base->ba_batch == KV_COPY_FILLING
+			 ? -EIO
+			 : put_row(fi->fi_kv, fi->fi_txn, base->ba_batch, base->ba_sum);
 
 	if (rc == 0) {
 		rc = kv_errno(mdb_txn_commit(fi->fi_txn));
@@ -225,24 +233,27 @@ static int fill_end(struct filling *fi, const struct kv_redo_base *base)
 	return rc;
 }
 
-int kv_copy_fill(struct kv *kv, struct kv_failure *f)
+int kv_copy_fill(struct kv *kv, bool refill, struct kv_failure *f)
 {
 	const struct kv_redo_ops *ops = kv->k_redo.r_ops;
 	struct filling fi = {.fi_kv = kv};
 	struct kv_redo_base base = {0};
 	int rc;
 
-	if (kv_redo_local(kv) || kv_held(kv) != KV_COPY_FILLING)
+	refill = refill && !kv_redo_local(kv) && kv_held(kv) != KV_COPY_FILLING;
+	if (kv_redo_local(kv) || (!refill && kv_held(kv) != KV_COPY_FILLING))
 		return 0;
 	if (f->f_size)
 		f->f_text[0] = 0;
+	if (refill && (rc = kv_log_settle(kv, f)))
+		return rc;
 	rc = fill_begin(&fi);
 	if (rc == 0)
 		rc = ops->ro_base ? ops->ro_base(kv->k_redo.r_log, fill_pair, &fi, &base, f->f_text,
 						 f->f_size)
 				  : -ENOENT;
-	/* There is none: the copy begins before the first batch. */
-	if (rc == -ENOENT && fi.fi_n == 0)
+	/* There is none: a new copy begins before the first batch. */
+	if (rc == -ENOENT && fi.fi_n == 0 && !refill)
 		rc = 0;
 	if (rc == 0)
 		rc = fill_end(&fi, &base);
@@ -385,6 +396,11 @@ int kv_follow(struct kv *kv, char *err, size_t errlen)
 		rc = kv->k_redo.r_ops->ro_read(kv->k_redo.r_log, kv_held(kv), follow_one, &fo, err,
 					       errlen);
 	} while (rc == FOLLOW_AGAIN);
+	if (rc == -ESTALE)
+		kv_fail(&fo.fo_f, rc,
+			"%s: the copy holds batch %" PRIu64 ", and the log in %s no longer has "
+			"what follows: the copy has to be filled again",
+			kv->k_path, kv_held(kv), kv->k_copy.co_name);
 	return rc;
 }
 

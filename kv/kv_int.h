@@ -213,8 +213,8 @@ int kv_copy_make(struct kv *kv, MDB_txn *txn);
 bool kv_copy_is(MDB_val val);
 /* Is it a copy of this log? Then the store holds what the row says. */
 int kv_copy_check(struct kv *kv, MDB_val val, struct kv_failure *f);
-/* Fills a new copy with the state that the log has to begin with. */
-int kv_copy_fill(struct kv *kv, struct kv_failure *f);
+/* Fills a new copy with the state that the log has to begin with; refill: also one that is there. */
+int kv_copy_fill(struct kv *kv, bool refill, struct kv_failure *f);
 /* Seals the batch's record, and puts the row into the batch. */
 int kv_copy_seal(struct kv *kv, struct kv_redo_batch *b);
 /* The batch is committed. */
@@ -239,6 +239,9 @@ int kv_log_look(const char *path, struct kv_failure *f);
 /* Before LMDB opens the store: where the store was not closed, restores the newest checkpoint's
  * state in its data file. */
 int kv_log_restore(struct kv *kv, struct kv_failure *f);
+/* A copy whose checkpoint was put back: from here on that is the state of a store that was closed,
+ * and LMDB's commits are durable. */
+int kv_log_settle(struct kv *kv, struct kv_failure *f);
 /* After LMDB has opened it: replays the log's records. */
 int kv_log_replay(struct kv *kv, struct kv_failure *f);
 /* Opens the log's files, and makes missing ones: before kv_log_start. */

@@ -468,7 +468,7 @@ static int kv_lmdb_open_store(struct kv *kv, const struct kv_opts *o, int wait_m
 	if (rc == 0)
 		rc = open_meta(kv, o, f);
 	if (rc == 0 && !o->ko_readonly)
-		rc = kv_copy_fill(kv, f);
+		rc = kv_copy_fill(kv, o->ko_refill, f);
 	if (rc == 0 && !o->ko_readonly)
 		kv_archive_open(kv, o);
 	if (rc == 0 && !o->ko_readonly)

@@ -174,11 +174,13 @@ uint64_t kv_held(struct kv *kv);
  * from what the store holds; -EROFS: the store does not follow; or another error, and then the
  * batch may be given again. */
 int kv_apply(struct kv *kv, uint64_t number, void *rec, size_t len);
-/* A follower: reads the log behind what it holds, and applies that. Returns 0 or a negative
- * errno. */
+/* A follower: reads the log behind what it holds, and applies that. Returns 0 or a negative errno.
+ * -ESTALE: the log has trimmed what follows, and nothing was applied over the gap. No later call
+ * helps: close the store, and open it with ko_refill. */
 int kv_follow(struct kv *kv, char *err, size_t errlen);
 /* Makes the follower the writer: takes the log, applies the rest of it, and starts the committer.
- * After an error it follows as before. */
+ * After an error it follows as before. -ESTALE: as in kv_follow, or the copy holds what the log
+ * lacks; ko_refill mends both. */
 int kv_promote(struct kv *kv, char *err, size_t errlen);
 /* The log's state. */
 void kv_redo_state(struct kv *kv, struct kv_redo_state *out);

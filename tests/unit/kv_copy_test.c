@@ -367,6 +367,63 @@ START_TEST(new_copy_begins_with_a_state_where_batches_were_trimmed)
 }
 END_TEST
 
+static int refill(const char *name, struct kv **kv)
+{
+	struct kv_opts o = {.ko_redo = &second_redo,
+			    .ko_follow = true,
+			    .ko_refill = true,
+			    .ko_map_max = 64 << 20};
+	char path[300];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	return kv_open(kv, path, &o, err, sizeof(err));
+}
+
+/* A follower that fell behind: it applies nothing over the gap, says so, and is filled again. */
+START_TEST(copy_that_lacks_what_the_log_trimmed_is_filled_again)
+{
+	struct kv *a = open_copy("a", &first_redo, false), *b;
+	int status;
+	pid_t pid;
+
+	for (uint32_t i = 1; i <= 30; i++)
+		ck_assert_int_eq(change(a, i), 0);
+	mem->m_last = 10;
+	b = open_copy("b", &second_redo, true);
+	ck_assert_int_eq(follow(b), 0);
+	mem->m_last = 30;
+	mem->m_first = 21;
+	ck_assert_int_eq(follow(b), -ESTALE);
+	ck_assert_ptr_nonnull(strstr(err, "holds batch 10, and the log in memory no longer has"));
+	ck_assert_int_eq(kv_promote(b, err, sizeof(err)), -ESTALE);
+	ck_assert_uint_eq(kv_held(b), 10);
+	ck_assert(is_fold(b));
+	kv_close(b);
+	ck_assert_int_eq(refill("b", &b), -ENOENT);
+	b = open_copy("b", &second_redo, true);
+	ck_assert_uint_eq(kv_held(b), 10);
+	ck_assert(is_fold(b));
+	kv_close(b);
+	mem->m_base = true;
+	/* Also where it was not closed. */
+	pid = fork();
+	if (pid == 0) {
+		b = open_copy("b", &second_redo, true);
+		_exit(follow(b) != -ESTALE);
+	}
+	waitpid(pid, &status, 0);
+	ck_assert_int_eq(status, 0);
+	ck_assert_msg(refill("b", &b) == 0, "%s", err);
+	ck_assert_uint_eq(kv_held(b), 20);
+	ck_assert(is_fold(b));
+	ck_assert_int_eq(follow(b), 0);
+	ck_assert_uint_eq(kv_held(b), 30);
+	ck_assert(is_fold(b));
+	kv_close(b);
+	kv_close(a);
+}
+END_TEST
+
 /* A log that does one thing at a time, as one with one connection does. */
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -1008,6 +1065,7 @@ static Suite *suite(void)
 	tcase_add_test(c, copy_is_read_only_after_it_was_closed);
 	tcase_add_test(c, damaged_header_of_a_copy_has_a_second_one);
 	tcase_add_test(c, new_copy_begins_with_a_state_where_batches_were_trimmed);
+	tcase_add_test(c, copy_that_lacks_what_the_log_trimmed_is_filled_again);
 	tcase_add_test(c, follower_on_a_full_disk_waits_for_nobody_who_waits_for_it);
 	tcase_add_test(c, readers_of_a_follower_see_whole_batches);
 	tcase_add_test(c, archive_takes_its_batches_from_the_log);
