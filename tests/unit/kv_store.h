@@ -45,7 +45,7 @@ static void teardown(void)
 	scratch_remove(dir);
 }
 
-static struct kv *open_kv(const struct kv_opts *o)
+static inline struct kv *open_kv(const struct kv_opts *o)
 {
 	struct kv *kv = NULL;
 	int rc = kv_open(&kv, dir, o, err, sizeof(err));
