@@ -151,6 +151,7 @@ struct ns_sum_walk {
 	struct kv_txn *w_txn;
 	void (*w_say)(const char *line); /* NULL: none */
 	uint64_t w_rows, w_said_ns;
+	uint64_t w_damaged; /* inodes and entries that cannot be read: what they count is missing */
 	struct ns_sum_dir *w_dirs;    /* by dr_ino */
 	struct ns_sum_user *w_users;  /* by us_uid */
 	struct ns_sum_names *w_names; /* by nm_ino, nm_dir */

@@ -170,11 +170,17 @@ static int rebuild_part(struct rebuild *rb, size_t n,
 static int rebuild_known(void *arg, struct kv_txn *t)
 {
 	struct rebuild *rb = arg;
+	uint8_t k[NS_KEY_INODE];
 	struct ns_super su;
 	int err = ns_super_get(t, &su);
 
 	if (err)
 		return err == -ENOENT ? -EIO : err;
+	/* What is below a damaged directory is counted nowhere: no sum is known for certain. */
+	if (rb->rb_walk.w_damaged)
+		err = kv_put(t, ns_key_ino(k, NS_K_UNPUSHED, NS_SUM_LOST), ns_slice("", 1));
+	if (err)
+		return err;
 	su.su_sums = true;
 	return ns_super_put(rb->rb_ns, t, &su);
 }
@@ -215,7 +221,7 @@ int ns_sum_rebuild(struct ns *ns, void (*say)(const char *line))
 	if (err)
 		return err;
 	ns->n_super.su_sums = true;
-	atomic_store(&ns->n_unpushed, 0);
+	atomic_store(&ns->n_unpushed, w->w_damaged != 0);
 	return 0;
 }
 

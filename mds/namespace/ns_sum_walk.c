@@ -102,8 +102,10 @@ static int walk_inodes(struct ns_sum_walk *w)
 	while ((rc = kv_scan_next(&sc, &key, &val)) > 0) {
 		progress(w, "inodes");
 		if (key.s_len != NS_KEY_INODE ||
-		    ns_inode_decode(val, ns_get64((const uint8_t *)key.s_data + 1), &i))
-			continue; /* the checker reports damaged records */
+		    ns_inode_decode(val, ns_get64((const uint8_t *)key.s_data + 1), &i)) {
+			w->w_damaged++; /* the checker reports it */
+			continue;
+		}
 		rc = walk_inode(w, &i);
 		if (rc)
 			break;
@@ -178,8 +180,10 @@ static int walk_entries(struct ns_sum_walk *w)
 		return rc;
 	while ((rc = kv_scan_next(&sc, &key, &val)) > 0) {
 		progress(w, "inodes and entries");
-		if (ns_dirent_decode(key, val, &dir, &de))
+		if (ns_dirent_decode(key, val, &dir, &de)) {
+			w->w_damaged++;
 			continue;
+		}
 		if (!d || d->dr_ino != dir)
 			d = ns_sum_walk_dir(w, dir);
 		if (!d || inode_get(w->w_txn, de.d_ino, &i))

@@ -567,6 +567,39 @@ START_TEST(a_directory_that_leaves_with_a_damaged_row_leaves_no_wrong_sum)
 }
 END_TEST
 
+/* What is below a directory whose record is damaged is counted nowhere, and the sums say so. */
+START_TEST(a_repair_beside_a_damaged_record_leaves_sums_unknown)
+{
+	uint64_t d = mk(NS_ROOT_INO, "d", NS_DIR, 0777, &root), e = mk(d, "e", NS_DIR, 0777, &root);
+	char record[1024];
+	struct kv_slice val;
+	uint8_t k[NS_KEY_INODE];
+	size_t len;
+
+	size(mk(e, "f", NS_REG, 0644, &bob), 1000);
+	ck_assert_int_eq(kv_get(snapshot(), ns_key_ino(k, NS_K_INODE, e), &val), 0);
+	len = val.s_len;
+	ck_assert_uint_le(len, sizeof(record));
+	memcpy(record, val.s_data, len);
+	snapshot_end();
+	ck_assert_int_eq(raw_put(ns_key_ino(k, NS_K_INODE, e), "", 1), 0);
+	for (int mended = 0; mended < 2; mended++) {
+		if (mended)
+			ck_assert_int_eq(raw_put(ns_key_ino(k, NS_K_INODE, e), record, len), 0);
+		snapshot_end();
+		close_store();
+		open_bare();
+		ck_assert_int_eq(ns_sum_rebuild_store(kv, NULL), 0);
+		kv_close(kv);
+		open_store();
+		ck_assert_int_eq(sum_known(d), mended);
+		ck_assert_int_eq(sum_known(NS_ROOT_INO), mended);
+	}
+	expect_sum(d, 1, 1, 1000);
+	ck_assert_uint_eq(violation_count(), 0);
+}
+END_TEST
+
 /* A store with more directories than one mutation writes. Returns one of them. */
 static uint64_t wide_store(void)
 {
@@ -648,6 +681,7 @@ static Suite *suite(void)
 	tcase_add_test(c, an_old_store_gets_its_sums);
 	tcase_add_test(c, the_checker_finds_wrong_sums);
 	tcase_add_test(c, a_repair_that_is_killed_is_made_up_for);
+	tcase_add_test(c, a_repair_beside_a_damaged_record_leaves_sums_unknown);
 	tcase_add_test(c, a_repair_begins_no_boot);
 	tcase_add_test(c, a_damaged_row_makes_unknown_what_it_counts);
 	tcase_add_loop_test(c, a_directory_that_leaves_with_a_damaged_row_leaves_no_wrong_sum, 0,
