@@ -5,8 +5,8 @@
 
 /*
  * Versions:
- * - Version 1 has zeros in m_copy and m_next: an object's copy number is its mirror's number.
- * - Version 2 uses m_copy and m_next.
+ * - Version 1 has zeros in mor_copy and mor_next: an object's copy number is its mirror's number.
+ * - Version 2 uses mor_copy and mor_next.
  * - Version 3 adds a tail, for files whose policy has a domain or groups, or whose objects are
  *   being moved.
  * - Version 4 is version 3 with copies that are late.
@@ -21,10 +21,10 @@ enum { TAIL_PENDING_MIRROR = 1, TAIL_MOVE = 2, TAIL_PIN = 4 };
 _Static_assert(LO_MAX_OBJECTS *TAIL_PIN <= UINT8_MAX, "lm_pin fits in t_flags");
 
 struct map_obj_rec {
-	uint32_t m_ds;
-	uint8_t m_state, m_known, m_copy;
-	uint8_t m_next; /* the file's next copy number, in its first object; else 0 */
-	uint64_t m_writes;
+	uint32_t mor_ds;
+	uint8_t mor_state, mor_known, mor_copy;
+	uint8_t mor_next; /* the file's next copy number, in its first object; else 0 */
+	uint64_t mor_writes;
 } __attribute__((packed));
 /* m_unit holds log2 of the unit, and the flag MAP_CLEAN. A map written before that flag existed has
  * been given out to clients. */
@@ -114,15 +114,15 @@ size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max)
 	r->m_mirrors = m->lm_mirrors;
 	r->m_unit = (uint8_t)(__builtin_ctz(m->lm_unit) | (m->lm_clean ? MAP_CLEAN : 0));
 	r->m_epoch = htole32(m->lm_epoch);
-	r->m_obj[0].m_next = m->lm_next;
+	r->m_obj[0].mor_next = m->lm_next;
 	for (unsigned i = 0; i < n; i++) {
-		r->m_obj[i].m_ds = htole32(m->lm_obj[i].ob_ds);
-		r->m_obj[i].m_state = m->lm_obj[i].ob_state;
-		r->m_obj[i].m_known = m->lm_obj[i].ob_known |
-				      (m->lm_obj[i].ob_leaving ? KNOWN_LEAVING : 0) |
-				      (is_late(&m->lm_obj[i]) ? KNOWN_LATE : 0);
-		r->m_obj[i].m_copy = m->lm_obj[i].ob_copy;
-		r->m_obj[i].m_writes = htole64(m->lm_obj[i].ob_writes);
+		r->m_obj[i].mor_ds = htole32(m->lm_obj[i].ob_ds);
+		r->m_obj[i].mor_state = m->lm_obj[i].ob_state;
+		r->m_obj[i].mor_known = m->lm_obj[i].ob_known |
+					(m->lm_obj[i].ob_leaving ? KNOWN_LEAVING : 0) |
+					(is_late(&m->lm_obj[i]) ? KNOWN_LATE : 0);
+		r->m_obj[i].mor_copy = m->lm_obj[i].ob_copy;
+		r->m_obj[i].mor_writes = htole64(m->lm_obj[i].ob_writes);
 	}
 	return tail ? len + tail_encode(m, out + len) : len;
 }
@@ -131,15 +131,16 @@ static bool obj_ok(const struct map_rec *r, unsigned i)
 {
 	const struct map_obj_rec *o = &r->m_obj[i];
 	unsigned known = 1 | (r->m_version >= 3 ? KNOWN_LEAVING : 0) |
-			 (r->m_version >= 4 && o->m_state == LO_IN_SYNC ? KNOWN_LATE : 0);
+			 (r->m_version >= 4 && o->mor_state == LO_IN_SYNC ? KNOWN_LATE : 0);
 
-	if (r->m_version == 1 && (o->m_copy || o->m_next))
+	if (r->m_version == 1 && (o->mor_copy || o->mor_next))
 		return false;
 	/* The tail says whether an object may be absent. */
-	if (r->m_version >= 3 && o->m_state == LO_ABSENT)
-		return i && !o->m_ds && !o->m_known && !o->m_copy && !o->m_next && !o->m_writes;
-	return o->m_state <= LO_REBUILDING && !(o->m_known & ~known) && (!i || !o->m_next) &&
-	       o->m_ds && le32toh(o->m_ds) <= DS_REG_MAX;
+	if (r->m_version >= 3 && o->mor_state == LO_ABSENT)
+		return i && !o->mor_ds && !o->mor_known && !o->mor_copy && !o->mor_next &&
+		       !o->mor_writes;
+	return o->mor_state <= LO_REBUILDING && !(o->mor_known & ~known) && (!i || !o->mor_next) &&
+	       o->mor_ds && le32toh(o->mor_ds) <= DS_REG_MAX;
 }
 
 /* Checks the pending mirror. It has at least one object, at most one per stripe, and each takes the
@@ -232,15 +233,16 @@ int lo_map_decode(struct kv_slice s, struct lo_map *m)
 
 		if (!obj_ok(r, i))
 			return -EIO;
-		m->lm_obj[i].ob_ds = le32toh(o->m_ds);
-		m->lm_obj[i].ob_state = o->m_state;
-		m->lm_obj[i].ob_known = o->m_known & 1;
-		m->lm_obj[i].ob_leaving = o->m_known & KNOWN_LEAVING;
-		m->lm_obj[i].ob_late = o->m_known & KNOWN_LATE;
-		m->lm_obj[i].ob_writes = le64toh(o->m_writes);
-		m->lm_obj[i].ob_copy = r->m_version == 1 ? (uint8_t)(i / m->lm_stripes) : o->m_copy;
+		m->lm_obj[i].ob_ds = le32toh(o->mor_ds);
+		m->lm_obj[i].ob_state = o->mor_state;
+		m->lm_obj[i].ob_known = o->mor_known & 1;
+		m->lm_obj[i].ob_leaving = o->mor_known & KNOWN_LEAVING;
+		m->lm_obj[i].ob_late = o->mor_known & KNOWN_LATE;
+		m->lm_obj[i].ob_writes = le64toh(o->mor_writes);
+		m->lm_obj[i].ob_copy =
+			r->m_version == 1 ? (uint8_t)(i / m->lm_stripes) : o->mor_copy;
 	}
-	m->lm_next = r->m_version == 1 ? m->lm_mirrors : r->m_obj[0].m_next;
+	m->lm_next = r->m_version == 1 ? m->lm_mirrors : r->m_obj[0].mor_next;
 	if (r->m_version < 3)
 		return 0;
 	if (r->m_version < 5 && has_late(m) != (r->m_version == 4))
