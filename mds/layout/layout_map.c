@@ -26,13 +26,13 @@ struct map_obj_rec {
 	uint8_t mor_next; /* the file's next copy number, in its first object; else 0 */
 	uint64_t mor_writes;
 } __attribute__((packed));
-/* m_unit holds log2 of the unit, and the flag MAP_CLEAN. A map written before that flag existed has
- * been given out to clients. */
+/* mpr_unit holds log2 of the unit, and the flag MAP_CLEAN. A map written before that flag existed
+ * has been given out to clients. */
 enum { MAP_CLEAN = 0x80 };
 struct map_rec {
-	uint8_t m_version, m_stripes, m_mirrors, m_unit;
-	uint32_t m_epoch;
-	struct map_obj_rec m_obj[];
+	uint8_t mpr_version, mpr_stripes, mpr_mirrors, mpr_unit;
+	uint32_t mpr_epoch;
+	struct map_obj_rec mpr_obj[];
 } __attribute__((packed));
 _Static_assert(sizeof(struct map_rec) == 8 && sizeof(struct map_obj_rec) == 16,
 	       "map record, version 2");
@@ -109,34 +109,34 @@ size_t lo_map_encode(const struct lo_map *m, uint8_t *out, size_t max)
 	if (!n || n > LO_MAX_OBJECTS || max < len + (tail ? tail_length(m) : 0))
 		return 0;
 	memset(out, 0, len);
-	r->m_version = m->lm_pin ? 5 : has_late(m) ? 4 : tail ? 3 : 2;
-	r->m_stripes = m->lm_stripes;
-	r->m_mirrors = m->lm_mirrors;
-	r->m_unit = (uint8_t)(__builtin_ctz(m->lm_unit) | (m->lm_clean ? MAP_CLEAN : 0));
-	r->m_epoch = htole32(m->lm_epoch);
-	r->m_obj[0].mor_next = m->lm_next;
+	r->mpr_version = m->lm_pin ? 5 : has_late(m) ? 4 : tail ? 3 : 2;
+	r->mpr_stripes = m->lm_stripes;
+	r->mpr_mirrors = m->lm_mirrors;
+	r->mpr_unit = (uint8_t)(__builtin_ctz(m->lm_unit) | (m->lm_clean ? MAP_CLEAN : 0));
+	r->mpr_epoch = htole32(m->lm_epoch);
+	r->mpr_obj[0].mor_next = m->lm_next;
 	for (unsigned i = 0; i < n; i++) {
-		r->m_obj[i].mor_ds = htole32(m->lm_obj[i].ob_ds);
-		r->m_obj[i].mor_state = m->lm_obj[i].ob_state;
-		r->m_obj[i].mor_known = m->lm_obj[i].ob_known |
-					(m->lm_obj[i].ob_leaving ? KNOWN_LEAVING : 0) |
-					(is_late(&m->lm_obj[i]) ? KNOWN_LATE : 0);
-		r->m_obj[i].mor_copy = m->lm_obj[i].ob_copy;
-		r->m_obj[i].mor_writes = htole64(m->lm_obj[i].ob_writes);
+		r->mpr_obj[i].mor_ds = htole32(m->lm_obj[i].ob_ds);
+		r->mpr_obj[i].mor_state = m->lm_obj[i].ob_state;
+		r->mpr_obj[i].mor_known = m->lm_obj[i].ob_known |
+					  (m->lm_obj[i].ob_leaving ? KNOWN_LEAVING : 0) |
+					  (is_late(&m->lm_obj[i]) ? KNOWN_LATE : 0);
+		r->mpr_obj[i].mor_copy = m->lm_obj[i].ob_copy;
+		r->mpr_obj[i].mor_writes = htole64(m->lm_obj[i].ob_writes);
 	}
 	return tail ? len + tail_encode(m, out + len) : len;
 }
 
 static bool obj_ok(const struct map_rec *r, unsigned i)
 {
-	const struct map_obj_rec *o = &r->m_obj[i];
-	unsigned known = 1 | (r->m_version >= 3 ? KNOWN_LEAVING : 0) |
-			 (r->m_version >= 4 && o->mor_state == LO_IN_SYNC ? KNOWN_LATE : 0);
+	const struct map_obj_rec *o = &r->mpr_obj[i];
+	unsigned known = 1 | (r->mpr_version >= 3 ? KNOWN_LEAVING : 0) |
+			 (r->mpr_version >= 4 && o->mor_state == LO_IN_SYNC ? KNOWN_LATE : 0);
 
-	if (r->m_version == 1 && (o->mor_copy || o->mor_next))
+	if (r->mpr_version == 1 && (o->mor_copy || o->mor_next))
 		return false;
 	/* The tail says whether an object may be absent. */
-	if (r->m_version >= 3 && o->mor_state == LO_ABSENT)
+	if (r->mpr_version >= 3 && o->mor_state == LO_ABSENT)
 		return i && !o->mor_ds && !o->mor_known && !o->mor_copy && !o->mor_next &&
 		       !o->mor_writes;
 	return o->mor_state <= LO_REBUILDING && !(o->mor_known & ~known) && (!i || !o->mor_next) &&
@@ -213,23 +213,23 @@ int lo_map_decode(struct kv_slice s, struct lo_map *m)
 	unsigned n, unit;
 
 	memset(m, 0, sizeof(*m));
-	if (s.s_len < sizeof(*r) || !r->m_version || r->m_version > MAP_VERSION)
+	if (s.s_len < sizeof(*r) || !r->mpr_version || r->mpr_version > MAP_VERSION)
 		return -EIO;
-	unit = r->m_unit & ~MAP_CLEAN;
-	if (unit < 20 || unit > 31 || (r->m_version == 1 && r->m_unit != unit))
+	unit = r->mpr_unit & ~MAP_CLEAN;
+	if (unit < 20 || unit > 31 || (r->mpr_version == 1 && r->mpr_unit != unit))
 		return -EIO;
-	n = (unsigned)r->m_stripes * r->m_mirrors;
-	if (!lo_shape_ok(r->m_stripes, r->m_mirrors) ||
-	    s.s_len < sizeof(*r) + n * sizeof(r->m_obj[0]) ||
-	    (r->m_version < 3 && s.s_len != sizeof(*r) + n * sizeof(r->m_obj[0])))
+	n = (unsigned)r->mpr_stripes * r->mpr_mirrors;
+	if (!lo_shape_ok(r->mpr_stripes, r->mpr_mirrors) ||
+	    s.s_len < sizeof(*r) + n * sizeof(r->mpr_obj[0]) ||
+	    (r->mpr_version < 3 && s.s_len != sizeof(*r) + n * sizeof(r->mpr_obj[0])))
 		return -EIO;
 	m->lm_unit = 1u << unit;
-	m->lm_clean = r->m_unit & MAP_CLEAN;
-	m->lm_stripes = r->m_stripes;
-	m->lm_mirrors = r->m_mirrors;
-	m->lm_epoch = le32toh(r->m_epoch);
+	m->lm_clean = r->mpr_unit & MAP_CLEAN;
+	m->lm_stripes = r->mpr_stripes;
+	m->lm_mirrors = r->mpr_mirrors;
+	m->lm_epoch = le32toh(r->mpr_epoch);
 	for (unsigned i = 0; i < n; i++) {
-		const struct map_obj_rec *o = &r->m_obj[i];
+		const struct map_obj_rec *o = &r->mpr_obj[i];
 
 		if (!obj_ok(r, i))
 			return -EIO;
@@ -240,15 +240,16 @@ int lo_map_decode(struct kv_slice s, struct lo_map *m)
 		m->lm_obj[i].ob_late = o->mor_known & KNOWN_LATE;
 		m->lm_obj[i].ob_writes = le64toh(o->mor_writes);
 		m->lm_obj[i].ob_copy =
-			r->m_version == 1 ? (uint8_t)(i / m->lm_stripes) : o->mor_copy;
+			r->mpr_version == 1 ? (uint8_t)(i / m->lm_stripes) : o->mor_copy;
 	}
-	m->lm_next = r->m_version == 1 ? m->lm_mirrors : r->m_obj[0].mor_next;
-	if (r->m_version < 3)
+	m->lm_next = r->mpr_version == 1 ? m->lm_mirrors : r->mpr_obj[0].mor_next;
+	if (r->mpr_version < 3)
 		return 0;
-	if (r->m_version < 5 && has_late(m) != (r->m_version == 4))
+	if (r->mpr_version < 5 && has_late(m) != (r->mpr_version == 4))
 		return -EIO;
-	return tail_decode((const uint8_t *)&r->m_obj[n],
-			   s.s_len - sizeof(*r) - n * sizeof(r->m_obj[0]), r->m_version == 5, m) &&
+	return tail_decode((const uint8_t *)&r->mpr_obj[n],
+			   s.s_len - sizeof(*r) - n * sizeof(r->mpr_obj[0]), r->mpr_version == 5,
+			   m) &&
 			       spare_ok(m)
 		       ? 0
 		       : -EIO;
@@ -260,13 +261,13 @@ unsigned lo_map_copies(struct kv_slice s)
 	const struct map_tail *t;
 	size_t at;
 
-	if (s.s_len < sizeof(*r) || !r->m_mirrors)
+	if (s.s_len < sizeof(*r) || !r->mpr_mirrors)
 		return 1;
-	at = sizeof(*r) + (size_t)r->m_stripes * r->m_mirrors * sizeof(r->m_obj[0]);
-	if (r->m_version < 3 || r->m_mirrors == 1 || s.s_len < at + sizeof(*t))
-		return r->m_mirrors;
+	at = sizeof(*r) + (size_t)r->mpr_stripes * r->mpr_mirrors * sizeof(r->mpr_obj[0]);
+	if (r->mpr_version < 3 || r->mpr_mirrors == 1 || s.s_len < at + sizeof(*t))
+		return r->mpr_mirrors;
 	t = (const struct map_tail *)((const uint8_t *)s.s_data + at);
-	return r->m_mirrors - !!(t->t_flags & TAIL_PENDING_MIRROR);
+	return r->mpr_mirrors - !!(t->t_flags & TAIL_PENDING_MIRROR);
 }
 
 /* Returns the objects of a stripe in this state. */
