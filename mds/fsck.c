@@ -74,9 +74,9 @@ static void on_violation(void *arg, const char *line)
 /* ---- layout maps, and the table of repairs ---- */
 
 struct maps {
-	struct kv_txn *m_txn;
-	struct report *m_report;
-	struct ns_check_stats *m_stats;
+	struct kv_txn *fma_txn;
+	struct report *fma_report;
+	struct ns_check_stats *fma_stats;
 };
 
 static void __attribute__((format(printf, 2, 3))) bad(struct maps *m, const char *fmt, ...)
@@ -87,8 +87,8 @@ static void __attribute__((format(printf, 2, 3))) bad(struct maps *m, const char
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof(line), fmt, ap);
 	va_end(ap);
-	m->m_stats->cs_violations++;
-	on_violation(m->m_report, line);
+	m->fma_stats->cs_violations++;
+	on_violation(m->fma_report, line);
 }
 
 static void check_stripe(struct maps *m, uint64_t ino, const struct lo_map *map, unsigned stripe)
@@ -126,10 +126,10 @@ static void check_map(struct maps *m, const struct ns_inode *i)
 		    (unsigned long)i->i_ino);
 	for (unsigned s = 0; s < map.lm_stripes; s++)
 		check_stripe(m, i->i_ino, &map, s);
-	if (map.lm_pin && !lo_pin_shares(m->m_txn, i->i_ino, 0, map.lm_pin_group))
+	if (map.lm_pin && !lo_pin_shares(m->fma_txn, i->i_ino, 0, map.lm_pin_group))
 		bad(m, "inode %lu: mirror %u is a pinned copy, and no pin knows of it",
 		    (unsigned long)i->i_ino, map.lm_pin - 1u);
-	if (!lo_map_whole(&map) && lo_repair_get(m->m_txn, i->i_ino, &rr) == -ENOENT)
+	if (!lo_map_whole(&map) && lo_repair_get(m->fma_txn, i->i_ino, &rr) == -ENOENT)
 		bad(m,
 		    "inode %lu: some of its objects are not in sync, but it is not in the table of "
 		    "repairs",
@@ -161,7 +161,7 @@ static void check_repair(struct maps *m, struct kv_slice key, struct kv_slice va
 		bad(m, "table of repairs: record damaged");
 		return;
 	}
-	if (kv_get(m->m_txn, ns_key_ino(buf, NS_K_INODE, ino), &have) ||
+	if (kv_get(m->fma_txn, ns_key_ino(buf, NS_K_INODE, ino), &have) ||
 	    ns_inode_decode(have, ino, &i) || i.i_type != NS_REG)
 		bad(m, "table of repairs: inode %lu is not a file", (unsigned long)ino);
 }
@@ -186,7 +186,7 @@ static void check_twin(struct maps *m, struct kv_slice key, struct kv_slice val)
 
 	if (lo_pending_decode(id, val, &ino, &tw))
 		bad(m, "files being restriped: record damaged");
-	else if (kv_get(m->m_txn, ns_key_ino(buf, NS_K_INODE, ino), &have) ||
+	else if (kv_get(m->fma_txn, ns_key_ino(buf, NS_K_INODE, ino), &have) ||
 		 ns_inode_decode(have, ino, &i) || i.i_type != NS_REG)
 		bad(m, "files being restriped: inode %lu is not a file", (unsigned long)ino);
 	else if (tw.tw_incarnation != i.i_incarnation + NS_PLACED_AGAIN)
@@ -205,7 +205,7 @@ static void check_pin(struct maps *m, struct kv_slice key, struct kv_slice val)
 	/* The row of a file that is gone stays until the pin is over. */
 	if (lo_pin_decode(id, val, &p, &ino))
 		bad(m, "pins: record damaged");
-	else if (ino && lo_pin_get(m->m_txn, p.pi_number, &of))
+	else if (ino && lo_pin_get(m->fma_txn, p.pi_number, &of))
 		bad(m, "pins: inode %lu belongs to pin %lu, which is not there", (unsigned long)ino,
 		    (unsigned long)p.pi_number);
 }
@@ -240,7 +240,7 @@ static int check_kind(struct maps *m, uint8_t prefix,
 {
 	struct kv_slice p = ns_slice(&prefix, 1), key, val;
 	struct kv_scan sc;
-	int rc = kv_scan_begin(m->m_txn, p, p, &sc);
+	int rc = kv_scan_begin(m->fma_txn, p, p, &sc);
 
 	if (rc)
 		return rc;
