@@ -53,11 +53,11 @@ struct found_key {
 	uint32_t k_index;
 } __attribute__((packed));
 struct first_key {
-	uint8_t k_sort;
-	uint32_t k_ds;
-	uint64_t k_ino;
-	uint16_t k_incarnation;
-	uint8_t k_stripe, k_copy;
+	uint8_t fik_sort;
+	uint32_t fik_ds;
+	uint64_t fik_ino;
+	uint16_t fik_incarnation;
+	uint8_t fik_stripe, fik_copy;
 } __attribute__((packed));
 _Static_assert(sizeof(struct found_key) == 5 && sizeof(struct first_key) == 17,
 	       "keys are their bytes");
@@ -275,15 +275,15 @@ static int first_row(void *arg, struct kv_slice id, struct kv_slice val)
 		return 1;
 	memcpy(&key, id.s_data, sizeof(key));
 	memcpy(&r, val.s_data, val.s_len < sizeof(r) ? val.s_len : sizeof(r));
-	if (fs->n == fs->max || (fs->n && fs->out[0].fi_ds != be32toh(key.k_ds)))
+	if (fs->n == fs->max || (fs->n && fs->out[0].fi_ds != be32toh(key.fik_ds)))
 		return 1;
 	fs->out[fs->n++] = (struct scrub_first){
-		.fi_ds = be32toh(key.k_ds),
-		.fi_object = {.ino = be64toh(key.k_ino),
+		.fi_ds = be32toh(key.fik_ds),
+		.fi_object = {.ino = be64toh(key.fik_ino),
 			      .fs = fs->fs,
-			      .incarnation = be16toh(key.k_incarnation),
-			      .stripe = key.k_stripe,
-			      .mirror = key.k_copy},
+			      .incarnation = be16toh(key.fik_incarnation),
+			      .stripe = key.fik_stripe,
+			      .mirror = key.fik_copy},
 		.fi_size = le64toh(r.fire_size),
 	};
 	return 0;
