@@ -49,8 +49,8 @@ struct first_rec {
 _Static_assert(sizeof(struct first_rec) == 16, "object seen once, version 1");
 
 struct found_key {
-	uint8_t k_sort;
-	uint32_t k_index;
+	uint8_t fke_sort;
+	uint32_t fke_index;
 } __attribute__((packed));
 struct first_key {
 	uint8_t fik_sort;
