@@ -212,8 +212,8 @@ _Static_assert(sizeof(struct ns_acl_rec) == 4, "ACL, version 1");
 #define NS_ACL_REC_MAX (sizeof(struct ns_acl_rec) + NS_ACL_MAX * sizeof(struct ns_ace_rec))
 
 struct ns_dirent_rec {
-	uint8_t e_version, e_type;
-	uint64_t e_ino;
+	uint8_t ndr_version, ndr_type;
+	uint64_t ndr_ino;
 } __attribute__((packed)); /* the name follows */
 _Static_assert(sizeof(struct ns_dirent_rec) == 10, "directory entry, version 1");
 

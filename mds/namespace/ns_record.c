@@ -188,12 +188,12 @@ int ns_dirent_decode(struct kv_slice key, struct kv_slice val, uint64_t *dir, st
 	*dir = ns_get64(k + 1);
 	*out = (struct ns_dirent){
 		.d_cookie = ns_get64(k + NS_KEY_INODE),
-		.d_ino = le64toh(r.e_ino),
-		.d_type = r.e_type,
+		.d_ino = le64toh(r.ndr_ino),
+		.d_type = r.ndr_type,
 		.d_name = (const char *)val.s_data + sizeof(r),
 		.d_len = val.s_len - sizeof(r),
 	};
-	if (r.e_version != NS_VERSION || r.e_type < NS_REG || r.e_type > NS_FIFO ||
+	if (r.ndr_version != NS_VERSION || r.ndr_type < NS_REG || r.ndr_type > NS_FIFO ||
 	    out->d_ino == 0 || out->d_cookie < NS_SLOT_MIN ||
 	    out->d_cookie >= NS_SLOT_END + NS_SLOT_WINDOW)
 		return -EIO;
@@ -203,7 +203,8 @@ int ns_dirent_decode(struct kv_slice key, struct kv_slice val, uint64_t *dir, st
 size_t ns_dirent_encode(uint64_t ino, uint8_t type, const char *name, size_t len,
 			uint8_t buf[NS_DIRENT_VAL_MAX])
 {
-	struct ns_dirent_rec r = {.e_version = NS_VERSION, .e_type = type, .e_ino = htole64(ino)};
+	struct ns_dirent_rec r = {
+		.ndr_version = NS_VERSION, .ndr_type = type, .ndr_ino = htole64(ino)};
 
 	memcpy(buf, &r, sizeof(r));
 	memcpy(buf + sizeof(r), name, len);
