@@ -33,12 +33,12 @@ _Static_assert(EXP_CLIENTS_MAX <= UINT16_MAX, "x_nwho counts all patterns");
 
 /* Row NS_T_REVOCATION; the key is the directory's inode number (big-endian). */
 struct revocation_rec {
-	uint8_t e_version;
-	uint64_t e_boot, e_generation;
+	uint8_t rvr_version;
+	uint64_t rvr_boot, rvr_generation;
 } __attribute__((packed));
-FORMAT_AT(struct revocation_rec, e_version, 0, 1);
-FORMAT_AT(struct revocation_rec, e_boot, 1, 8);
-FORMAT_AT(struct revocation_rec, e_generation, 9, 8);
+FORMAT_AT(struct revocation_rec, rvr_version, 0, 1);
+FORMAT_AT(struct revocation_rec, rvr_boot, 1, 8);
+FORMAT_AT(struct revocation_rec, rvr_generation, 9, 8);
 _Static_assert(sizeof(struct revocation_rec) == 17, "ending, version 1");
 
 /* ---- what an export says ---- */
@@ -184,8 +184,9 @@ static int export_record_decode(struct kv_slice id, struct kv_slice val,
 		return -EIO;
 	memcpy(&be, id.s_data, sizeof(be));
 	memcpy(&r, val.s_data, sizeof(r));
-	*e = (struct export_revocation){be64toh(be), le64toh(r.e_boot), le64toh(r.e_generation)};
-	return r.e_version == REC_VERSION ? 0 : -EPROTONOSUPPORT;
+	*e = (struct export_revocation){be64toh(be), le64toh(r.rvr_boot),
+					le64toh(r.rvr_generation)};
+	return r.rvr_version == REC_VERSION ? 0 : -EPROTONOSUPPORT;
 }
 
 static int endings_one(void *arg, struct kv_slice id, struct kv_slice val)
