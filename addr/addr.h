@@ -12,6 +12,10 @@
  *   open     on the interface, new connections come through
  *   waiting  quiet, and the holder is gone; at pl_until the place becomes free
  *   lapsed   taken from the interface since the holder did not say in time that it is alive
+ *   stuck    should be free, but the kernel did not take it away; it is tried until it is gone
+ *
+ * An address that two nodes have takes clients to the wrong one. So what fails when an address
+ * should come is told to the holder; what fails when it should go is never given up.
  *
  * Caveats. The kernel marks each address with who made it (IFA_PROTO, Linux 5.18): that is how the
  * next start knows what a former run left; an older kernel cannot do it, and HOLD fails there.
@@ -47,6 +51,7 @@ struct addr_place {
 	struct addr_ip pl_ip;
 	uint8_t pl_prefix;
 	char pl_ifname[IFNAMSIZ];
+	unsigned pl_index; /* of the interface, in what addr_net_list says */
 	struct addr_holder *pl_holder;
 	uint16_t pl_ports[ADDR_PORTS];
 	unsigned pl_nports;
@@ -54,6 +59,8 @@ struct addr_place {
 	bool pl_theirs; /* the node had it before: never taken away */
 	bool pl_quiet;
 	bool pl_lapsed;
+	bool pl_keep;	  /* pl_alive ends with the holder's connection: then only -w counts */
+	bool pl_missing;  /* cannot be on the interface now; it is tried again and again */
 	int64_t pl_until; /* milliseconds of CLOCK_BOOTTIME; 0: no end */
 	int64_t pl_alive; /* the same; 0: the holder need not say that it is alive */
 	int64_t pl_next;  /* the next announcement */
@@ -70,6 +77,7 @@ struct addr_msg {
 	struct addr_ip m_ips[ADDR_PLACES];
 	unsigned m_nips;
 	int64_t m_alive_ms;
+	bool m_keep;
 	struct addr_row m_rows[ADDR_ROWS];
 	unsigned m_nrows;
 };
@@ -87,10 +95,14 @@ const char *addr_ip_text(const struct addr_ip *ip, char *buf);
 /* ---- net.c: addresses and interfaces, by rtnetlink. ---- */
 
 int addr_net_open(void);
-/* Puts the address on its interface, marked as ours. -EEXIST: it is there already. */
+/* Puts the address on its interface, marked as ours. -EEXIST: it is there already; -ENODEV: there
+ * is no such interface; -EOPNOTSUPP: this kernel does not mark addresses. */
 int addr_net_add(const struct addr_place *pl);
-int addr_net_remove(const struct addr_place *pl);
-/* One address that the node has. ours: a weft-addr made it. */
+/* Takes the address from each interface where a weft-addr has put it, whatever the name of that
+ * interface is by now. 0: it is on none. */
+int addr_net_remove(const struct addr_ip *ip);
+/* One address that the node has. ours: a weft-addr made it. fn may see an address twice, and must
+ * not call this file. */
 typedef void (*addr_net_fn)(void *arg, const struct addr_place *at, bool ours);
 int addr_net_list(addr_net_fn fn, void *arg);
 /* The Ethernet address of an interface: 0, -ENODEV, or -EOPNOTSUPP where it is no Ethernet. */

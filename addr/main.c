@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* main.c - weft-addr: options, privileges, the socket and its holders. See addr.h, weft-addr(8). */
 #include "addr/place.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/version.h"
 #include <errno.h>
@@ -18,7 +19,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #define HOLDERS	 32
@@ -61,15 +61,13 @@ static void die(const char *what, const char *why)
 
 static int64_t now_ms(void)
 {
-	struct timespec t;
-
 	/* A machine that slept has not sent its announcements either. */
-	clock_gettime(CLOCK_BOOTTIME, &t);
-	return t.tv_sec * INT64_C(1000) + t.tv_nsec / 1000000;
+	return (int64_t)(clock_boot_ns() / 1000000);
 }
 
 static void options(int argc, char **argv)
 {
+	double seconds;
 	char *end;
 	int c;
 
@@ -99,11 +97,17 @@ static void options(int argc, char **argv)
 				opts.wait_ms = -1;
 				break;
 			}
-			opts.wait_ms = (int64_t)(strtod(optarg, &end) * 1000);
-			if (end == optarg || *end || opts.wait_ms < 0 || opts.wait_ms > 86400000) {
-				fprintf(stderr, "weft-addr: -w wants seconds, at most a day\n");
+			seconds = strtod(optarg, &end);
+			/* Not a number is not in the range either. */
+			if (end == optarg || *end || !(seconds >= 0 && seconds <= 86400)) {
+				fprintf(stderr, "weft-addr: -w wants seconds, at most a day, or "
+						"\"forever\"\n");
 				exit(2);
 			}
+			opts.wait_ms = (int64_t)(seconds * 1000);
+			/* Not 0, which means something else. */
+			if (!opts.wait_ms && seconds > 0)
+				opts.wait_ms = 1;
 			break;
 		default:
 			usage(c == 'h');
@@ -160,6 +164,10 @@ static void open_socket(void)
 	/* Who answers there is alive: two of them would take each other's addresses away. */
 	if (!connect(listen_fd, (struct sockaddr *)&a, sizeof a))
 		die(opts.socket, "another weft-addr answers there");
+	if (errno != ENOENT && errno != ECONNREFUSED)
+		/* EAGAIN: it is there, and too busy to answer. */
+		die(opts.socket,
+		    errno == EAGAIN ? "another weft-addr listens there" : strerror(errno));
 	if (!lstat(opts.socket, &st) && S_ISSOCK(st.st_mode))
 		unlink(opts.socket);
 	umask(0117);
@@ -231,13 +239,13 @@ static size_t answer(struct addr_holder *h, char *text, size_t len, char *out, s
 			rc = place_listening(h);
 			break;
 		case ADDR_LIVE:
-			rc = place_live(h, m.m_alive_ms, now);
+			rc = place_live(h, &m, now);
 			break;
 		case ADDR_TICKLE:
 			rc = place_tickle(h, &m, now, err, sizeof err);
 			break;
 		case ADDR_RELEASE:
-			place_release(h);
+			place_release(h, now);
 			break;
 		case ADDR_STATUS:
 			return place_status(out, outlen);
@@ -315,6 +323,8 @@ static void open_all(const struct addr_place *conf, unsigned n)
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
 	sigprocmask(SIG_BLOCK, &set, NULL);
+	/* There is nothing to read again, and the addresses stay. */
+	signal(SIGHUP, SIG_IGN);
 	signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (signal_fd < 0)
 		die("signalfd", strerror(errno));
@@ -332,7 +342,7 @@ static void open_all(const struct addr_place *conf, unsigned n)
 	drop_privileges();
 	rc = place_open(conf, n, opts.wait_ms, opts.keep, now_ms());
 	if (rc < 0)
-		die("cannot remove what a former run left", strerror(-rc));
+		die("cannot see what a former run left", strerror(-rc));
 	if (listen(listen_fd, HOLDERS) < 0)
 		die(opts.socket, strerror(errno));
 }
@@ -341,6 +351,7 @@ int main(int argc, char **argv)
 {
 	static struct addr_place conf[ADDR_PLACES];
 	unsigned n;
+	bool all;
 
 	log_set_name("weft-addr");
 	options(argc, argv);
@@ -354,8 +365,8 @@ int main(int argc, char **argv)
 	open_all(conf, n);
 	log_info("ready, %u addresses may be held", n);
 	serve();
-	place_close(opts.keep);
+	all = place_close(opts.keep, now_ms());
 	unlink(opts.socket);
-	log_info("ends");
-	return 0;
+	log_info(all ? "ends" : "ends, although addresses of it are still on this node");
+	return all ? 0 : 1;
 }

@@ -60,17 +60,29 @@ static bool port(const char *text, uint16_t *out)
 	return true;
 }
 
-/* An address that one host has: no broadcast, no multicast, no wildcard. */
+/* An address that one host has: no broadcast, no multicast, no wildcard, no IPv4 address that is
+ * written as an IPv6 one. */
 static bool host_address(const struct addr_ip *ip)
 {
-	static const uint8_t zero[16];
+	static const uint8_t zero[16], mapped[12] = {[10] = 0xff, [11] = 0xff};
 	size_t n = ip->ip_family == AF_INET ? 4 : 16;
 
 	if (!memcmp(ip->ip_bytes, zero, n))
 		return false;
 	if (ip->ip_family == AF_INET)
 		return ip->ip_bytes[0] < 224 && ip->ip_bytes[0] != 0;
-	return ip->ip_bytes[0] != 0xff;
+	return ip->ip_bytes[0] != 0xff && memcmp(ip->ip_bytes, mapped, sizeof mapped) != 0;
+}
+
+/* Only this node, or only this link, knows such an address. */
+static bool stays_here(const struct addr_ip *ip)
+{
+	static const uint8_t loopback[16] = {[15] = 1};
+	const uint8_t *b = ip->ip_bytes;
+
+	if (ip->ip_family == AF_INET)
+		return b[0] == 127 || (b[0] == 169 && b[1] == 254);
+	return !memcmp(b, loopback, 16) || (b[0] == 0xfe && (b[1] & 0xc0) == 0x80);
 }
 
 static int say(char *err, size_t errlen, const char *what, const char *value)
@@ -98,6 +110,9 @@ static int parse_hold(char *rest, struct addr_msg *m, char *err, size_t errlen)
 			return say(err, errlen, "too many ports", NULL);
 		if (!port(p, &m->m_ports[m->m_nports]))
 			return say(err, errlen, "not a port", p);
+		for (unsigned i = 0; i < m->m_nports; i++)
+			if (m->m_ports[i] == m->m_ports[m->m_nports])
+				return say(err, errlen, "a port twice", p);
 		m->m_nports++;
 	}
 	for (char *a; (a = strtok_r(NULL, BLANKS "\n", &save)) != NULL; m->m_nips++) {
@@ -151,6 +166,20 @@ static int parse_tickle(char *rest, struct addr_msg *m, char *err, size_t errlen
 	return m->m_nrows ? 0 : say(err, errlen, "TICKLE wants rows", NULL);
 }
 
+/* MILLISECONDS [KEEP] */
+static int parse_live(char *rest, struct addr_msg *m, char *err, size_t errlen)
+{
+	char *save;
+	char *ms = strtok_r(rest, BLANKS "\n", &save), *keep = strtok_r(NULL, BLANKS "\n", &save);
+
+	if (!ms || !number(ms, 1, ALIVE_MAX_MS, &m->m_alive_ms))
+		return say(err, errlen, "LIVE wants milliseconds", ms);
+	if (keep && (strcmp(keep, "KEEP") != 0 || strtok_r(NULL, BLANKS "\n", &save)))
+		return say(err, errlen, "LIVE has MILLISECONDS [KEEP]", keep);
+	m->m_keep = keep != NULL;
+	return 0;
+}
+
 int addr_msg_parse(char *text, size_t len, struct addr_msg *m, char *err, size_t errlen)
 {
 	static const char *const verbs[] = {"HOLD",   "LISTENING", "LIVE",
@@ -163,6 +192,7 @@ int addr_msg_parse(char *text, size_t len, struct addr_msg *m, char *err, size_t
 	text[len] = 0;
 	m->m_nports = m->m_nips = m->m_nrows = 0;
 	m->m_alive_ms = 0;
+	m->m_keep = false;
 	word = strcspn(text, BLANKS "\n");
 	rest = text + word + (text[word] ? 1 : 0);
 	text[word] = 0;
@@ -175,10 +205,7 @@ int addr_msg_parse(char *text, size_t len, struct addr_msg *m, char *err, size_t
 	case ADDR_TICKLE:
 		return parse_tickle(rest, m, err, errlen);
 	case ADDR_LIVE:
-		rest[strcspn(rest, "\n")] = 0;
-		return number(rest, 1, ALIVE_MAX_MS, &m->m_alive_ms)
-			       ? 0
-			       : say(err, errlen, "LIVE wants milliseconds", rest);
+		return parse_live(rest, m, err, errlen);
 	case ADDR_LISTENING:
 	case ADDR_RELEASE:
 	case ADDR_STATUS:
@@ -203,10 +230,17 @@ static int conf_line(char *line, struct addr_place *pl, char *err, size_t errlen
 	memset(pl, 0, sizeof *pl);
 	if (!addr_ip_parse(address, &pl->pl_ip) || !host_address(&pl->pl_ip))
 		return say(err, errlen, "not an address", address);
+	if (stays_here(&pl->pl_ip))
+		return say(err, errlen, "an address that cannot move to another node", address);
+	/* A shorter prefix would be a second route to that network. Without it the node would use
+	 * the service address for what it sends by itself, and lose its own addresses with it. */
 	most = pl->pl_ip.ip_family == AF_INET ? 32 : 128;
 	prefix = most;
-	if (slash && !number(slash, 1, most, &prefix))
-		return say(err, errlen, "not a prefix", slash);
+	if (slash && !number(slash, most, most, &prefix)) {
+		slash[-1] = '/';
+		return say(err, errlen, "not a host address, which has no prefix, or /32 or /128",
+			   address);
+	}
 	pl->pl_prefix = (uint8_t)prefix;
 	if (strlen(ifname) >= sizeof pl->pl_ifname || strchr(ifname, '/'))
 		return say(err, errlen, "not an interface", ifname);

@@ -9,44 +9,66 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 /* Who made an address (IFA_PROTO): 0 to 3 are the kernel's own. */
 #define ADDR_PROTO 0x77
+/* How often a list is asked for that changes are made in, and the most interfaces that one address
+ * is taken from in one call. */
+#define LIST_TRIES 10
+#define MARKS	   16
 
 static struct mnl_socket *nl;
 static unsigned nl_seq;
 
 int addr_net_open(void)
 {
+	const struct timeval most = {.tv_sec = 2};
+
 	nl = mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC);
 	if (!nl || mnl_socket_bind(nl, 0, MNL_SOCKET_AUTOPID) < 0)
+		return -errno;
+	/* The kernel answers within the call. A lost answer must not stop this thread for ever. */
+	if (setsockopt(mnl_socket_get_fd(nl), SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most) < 0)
 		return -errno;
 	return 0;
 }
 
-/* Sends and takes all answers; cb may be NULL. The kernel answers within the call. */
-static int talk(struct nlmsghdr *h, mnl_cb_t cb, void *arg)
+/* Sends the question and takes all answers; fn may be NULL and must not ask. -EAGAIN: addresses
+ * changed while the kernel listed them, so some may be missing. */
+static int talk(struct nlmsghdr *q, void (*fn)(void *arg, const struct nlmsghdr *h), void *arg)
 {
-	static char buf[32768];
-	int rc;
+	static char buf[32768] __attribute__((aligned(8)));
+	bool torn = false;
 
-	h->nlmsg_seq = ++nl_seq;
-	if (mnl_socket_sendto(nl, h, h->nlmsg_len) < 0)
+	q->nlmsg_seq = ++nl_seq;
+	if (mnl_socket_sendto(nl, q, q->nlmsg_len) < 0)
 		return -errno;
-	do {
+	for (;;) {
 		ssize_t n = mnl_socket_recvfrom(nl, buf, sizeof buf);
+		const struct nlmsghdr *h = (const struct nlmsghdr *)buf;
 
 		if (n < 0 && errno == EINTR)
-			return -EINTR;
+			continue;
 		if (n < 0)
 			return -errno;
-		rc = mnl_cb_run(buf, (size_t)n, nl_seq, mnl_socket_get_portid(nl), cb, arg);
-		/* An answer to an earlier question, which a signal cut short: read on. */
-		if (rc < 0 && errno == EPROTO)
-			rc = MNL_CB_OK;
-	} while (rc > MNL_CB_STOP);
-	return rc < 0 ? -errno : 0;
+		for (int left = (int)n; mnl_nlmsg_ok(h, left); h = mnl_nlmsg_next(h, &left)) {
+			const int *code = mnl_nlmsg_get_payload(h);
+
+			/* An answer to an earlier question, which was given up. */
+			if (h->nlmsg_seq != nl_seq)
+				continue;
+			if (h->nlmsg_flags & NLM_F_DUMP_INTR)
+				torn = true;
+			if (h->nlmsg_type == NLMSG_ERROR)
+				return *code;
+			if (h->nlmsg_type == NLMSG_DONE)
+				return *code < 0 ? *code : torn ? -EAGAIN : 0;
+			if (fn)
+				fn(arg, h);
+		}
+	}
 }
 
 static size_t ip_size(const struct addr_ip *ip)
@@ -59,17 +81,14 @@ static int change(const struct addr_place *pl, uint16_t type, uint16_t flags)
 	char buf[256];
 	struct nlmsghdr *h = mnl_nlmsg_put_header(buf);
 	struct ifaddrmsg *a;
-	unsigned index = if_nametoindex(pl->pl_ifname);
 
-	if (!index)
-		return -ENODEV;
 	h->nlmsg_type = type;
 	h->nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK | flags;
 	a = mnl_nlmsg_put_extra_header(h, sizeof *a);
 	a->ifa_family = pl->pl_ip.ip_family;
 	a->ifa_prefixlen = pl->pl_prefix;
 	a->ifa_scope = RT_SCOPE_UNIVERSE;
-	a->ifa_index = index;
+	a->ifa_index = pl->pl_index;
 	mnl_attr_put(h, IFA_LOCAL, ip_size(&pl->pl_ip), pl->pl_ip.ip_bytes);
 	mnl_attr_put(h, IFA_ADDRESS, ip_size(&pl->pl_ip), pl->pl_ip.ip_bytes);
 	if (type == RTM_NEWADDR) {
@@ -86,26 +105,21 @@ static int change(const struct addr_place *pl, uint16_t type, uint16_t flags)
 	return talk(h, NULL, NULL);
 }
 
-int addr_net_remove(const struct addr_place *pl)
-{
-	return change(pl, RTM_DELADDR, 0);
-}
-
 struct listing {
 	addr_net_fn l_fn;
 	void *l_arg;
 };
 
-static int listed(const struct nlmsghdr *h, void *arg)
+static void listed(void *arg, const struct nlmsghdr *h)
 {
 	const struct listing *l = arg;
 	const struct ifaddrmsg *a = mnl_nlmsg_get_payload(h);
 	const struct nlattr *attr, *local = NULL, *address = NULL;
-	struct addr_place at = {.pl_prefix = a->ifa_prefixlen};
+	struct addr_place at = {.pl_prefix = a->ifa_prefixlen, .pl_index = a->ifa_index};
 	bool ours = false;
 
 	if (h->nlmsg_type != RTM_NEWADDR || (a->ifa_family != AF_INET && a->ifa_family != AF_INET6))
-		return MNL_CB_OK;
+		return;
 	at.pl_ip.ip_family = a->ifa_family;
 	mnl_attr_for_each(attr, h, sizeof *a)
 	{
@@ -124,25 +138,59 @@ static int listed(const struct nlmsghdr *h, void *arg)
 	if (!local)
 		local = address;
 	if (!local || mnl_attr_get_payload_len(local) != ip_size(&at.pl_ip))
-		return MNL_CB_OK;
+		return;
 	memcpy(at.pl_ip.ip_bytes, mnl_attr_get_payload(local), ip_size(&at.pl_ip));
 	if (if_indextoname(a->ifa_index, at.pl_ifname))
 		l->l_fn(l->l_arg, &at, ours);
-	return MNL_CB_OK;
 }
 
 int addr_net_list(addr_net_fn fn, void *arg)
 {
-	char buf[128];
-	struct nlmsghdr *h = mnl_nlmsg_put_header(buf);
-	struct rtgenmsg *g;
 	struct listing l = {fn, arg};
+	int rc = -EAGAIN;
 
-	h->nlmsg_type = RTM_GETADDR;
-	h->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-	g = mnl_nlmsg_put_extra_header(h, sizeof *g);
-	g->rtgen_family = AF_UNSPEC;
-	return talk(h, listed, &l);
+	for (int tries = 0; rc == -EAGAIN && tries < LIST_TRIES; tries++) {
+		char buf[128];
+		struct nlmsghdr *h = mnl_nlmsg_put_header(buf);
+		struct rtgenmsg *g;
+
+		h->nlmsg_type = RTM_GETADDR;
+		h->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+		g = mnl_nlmsg_put_extra_header(h, sizeof *g);
+		g->rtgen_family = AF_UNSPEC;
+		rc = talk(h, listed, &l);
+	}
+	return rc;
+}
+
+struct marks {
+	const struct addr_ip *k_ip;
+	struct addr_place k_at[MARKS];
+	unsigned k_n;
+};
+
+static void mark(void *arg, const struct addr_place *at, bool ours)
+{
+	struct marks *k = arg;
+
+	if (ours && k->k_n < MARKS && addr_ip_same(&at->pl_ip, k->k_ip))
+		k->k_at[k->k_n++] = *at;
+}
+
+int addr_net_remove(const struct addr_ip *ip)
+{
+	struct marks k = {.k_ip = ip};
+	int rc = addr_net_list(mark, &k);
+
+	/* By index: the interface may have another name by now. */
+	for (unsigned i = 0; i < k.k_n; i++) {
+		int one = change(&k.k_at[i], RTM_DELADDR, 0);
+
+		/* It went meanwhile, or was listed twice. */
+		if (one < 0 && one != -EADDRNOTAVAIL && one != -ENODEV && !rc)
+			rc = one;
+	}
+	return rc;
 }
 
 struct marked {
@@ -161,8 +209,13 @@ static void is_marked(void *arg, const struct addr_place *at, bool ours)
 int addr_net_add(const struct addr_place *pl)
 {
 	struct marked m = {pl, false};
-	int rc = change(pl, RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL);
+	struct addr_place at = *pl;
+	int rc;
 
+	at.pl_index = if_nametoindex(pl->pl_ifname);
+	if (!at.pl_index)
+		return -ENODEV;
+	rc = change(&at, RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL);
 	if (rc < 0)
 		return rc;
 	/* An address without our mark would stay for ever after a crash. */
@@ -170,7 +223,7 @@ int addr_net_add(const struct addr_place *pl)
 	if (!rc && !m.m_yes)
 		rc = -EOPNOTSUPP;
 	if (rc < 0)
-		addr_net_remove(pl);
+		change(&at, RTM_DELADDR, 0);
 	return rc;
 }
 

@@ -9,12 +9,14 @@ import shutil
 import signal
 import socket
 import struct
+import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import tap  # noqa: E402
-from harness import check, eventually, Failed  # noqa: E402
+from harness import BUILD, check, eventually, Failed  # noqa: E402
 from nodes import Addr, Holder, V4, V6, world  # noqa: E402
 
 HOLD = f"HOLD 2049 {V4} {V6}"
@@ -93,6 +95,64 @@ def test_what_the_configuration_lacks_is_not_held():
         h.ask(HOLD)
         h.ask(f"TICKLE\n{V4} 22 10.9.0.3 700", f"ERROR {V4}: not a port of HOLD")
         h.ask(f"TICKLE\n10.9.0.1 2049 10.9.0.3 700", "ERROR 10.9.0.1: not held")
+        # Its peer would connect again at once, to nobody.
+        h.ask(f"TICKLE\n{V4} 2049 10.9.0.3 700", f"ERROR {V4}: LISTENING comes first")
+        h.ask("LISTENING")
+        h.ask(f"TICKLE\n{V4} 2049 10.9.0.3 700", "OK 1")
+
+
+def checked(folder, text):
+    """The exit status of weft-addr -n with that configuration, and what it says."""
+    conf = os.path.join(folder, "checked.conf")
+    with open(conf, "w", encoding="utf-8") as f:
+        f.write(text)
+    done = subprocess.run([os.path.join(BUILD, "weft-addr"), "-n", "-c", conf], text=True,
+                          capture_output=True, timeout=60, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_only_host_addresses_that_can_move_are_configured():
+    with tempfile.TemporaryDirectory() as folder:
+        check(checked(folder, "10.9.0.100 eth0\nfd09::100/128 eth1\n10.9.0.101/32 eth0\n")[0], 0)
+        for line in ("10.9.0.100/24", "10.9.0.100/0", "10.9.0.100/33", "fd09::100/64",
+                     "10.9.0.100/", "127.0.0.1", "::1", "fe80::1", "169.254.1.1", "224.0.0.1",
+                     "::ffff:10.9.0.100", "0.0.0.0", "::", "10.9.0"):
+            status, said = checked(folder, f"# one\n{line} eth0\n")
+            check((status, line in said, said.count("\n")), (2, True, 1), f"{line}: {said}")
+
+
+def test_an_address_makes_no_second_route_to_its_network():
+    with world(1) as ((n1,), folder), addrs([n1], folder) as (a,):
+        def routes():
+            return [sorted(n1.run("ip", family, "route", "show").splitlines())
+                    for family in ("-4", "-6")]
+        before = routes()
+        a.holder().ask(HOLD)
+        check(routes()[0], before[0])
+        # The kernel shows a host's own address as a route of its family, and no network.
+        check([r for r in routes()[1] if r not in before[1] and not r.startswith(V6 + " ")], [])
+
+
+def test_an_interface_goes_and_comes_back():
+    with world(1) as ((n1,), folder), addrs([n1], folder) as (a,):
+        h = a.holder()
+        h.ask(HOLD)
+        h.ask("LISTENING")
+        # The kernel takes IPv6 addresses from an interface that goes down.
+        n1.run("ip", "link", "set", "eth0", "down")
+        n1.run("ip", "link", "set", "eth0", "up")
+        eventually(lambda: n1.has(V4) and n1.has(V6), what="both addresses")
+        # One that has another name still has the addresses, and they go with it.
+        n1.run("ip", "link", "set", "eth0", "down")
+        n1.run("ip", "link", "set", "eth0", "name", "lan0")
+        eventually(lambda: "cannot be put back" in a.said(), what="the missing interface")
+        h.ask("RELEASE")
+        check([ip for ip in (V4, V6) if f" {ip}/" in n1.run("ip", "-o", "addr")], [])
+        h.ask(f"HOLD 2049 {V4}", f"ERROR {V4}: there is no such interface")
+        n1.run("ip", "link", "set", "lan0", "name", "eth0")
+        n1.run("ip", "link", "set", "eth0", "up")
+        h.ask(HOLD)
+        check((n1.has(V4), n1.has(V6)), (True, True))
 
 
 def test_an_address_of_the_node_itself_stays():
@@ -141,7 +201,10 @@ def test_what_is_no_message_is_refused():
                      b"HOLD 2049 10.9.0.100 10.9.0.100", b"HOLD 2049 10.9.0.100/24", b"LIVE",
                      b"LIVE 0", b"LIVE -1", b"LIVE 99999999999999999999", b"TICKLE",
                      b"TICKLE\n1 2 3", b"TICKLE\n10.9.0.100 1 fd09::1 1", b"STATUS now", b"\0",
-                     b"TICKLE\n10.9.0.100 2049 224.0.0.1 1", b"STATUS" + b" " * 65536,
+                     b"HOLD 2049,2049 10.9.0.100", b"LIVE 500 KEPT",
+                     b"LIVE 500 KEEP 1", b"LIVE KEEP",
+                     b"TICKLE\n10.9.0.100 2049 224.0.0.1 1",
+                     b"TICKLE\n10.9.0.100 2049 ::ffff:10.9.0.3 1", b"STATUS" + b" " * 65536,
                      b"HOLD " + b"1," * 9 + b" ::1", b"\xff" * 100, b"TICKLE\n" + b"a\n" * 20000):
             got = h.raw(text)
             check(got.startswith("ERROR ") and len(got) < 200, True, f"{text[:40]}: {got}")
@@ -315,6 +378,19 @@ def test_what_a_crash_left_is_removed():
         a.start()
         check((n1.has(V4), n1.has(V6), TABLE in n1.run("nft", "list", "tables")), (False,) * 3)
         check(n1.has("10.9.0.200"), True)
+        # "forever" is also for what a former run left: no holder has to come in time.
+        h = a.holder()
+        h.ask(HOLD)
+        a.kill()
+        a.start("-k", "-w", "forever")
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            check(a.holder().states(), {V4: "waiting", V6: "waiting"})
+            time.sleep(0.05)
+        check((n1.has(V4), n1.has(V6)), (True, True))
+        a.kill()
+        a.start()
+        check((n1.has(V4), n1.has(V6)), (False, False))
         # Told to keep them, it gives them to the next holder, and lets go when none comes.
         h = a.holder()
         h.ask(HOLD)
@@ -331,6 +407,40 @@ def test_what_a_crash_left_is_removed():
         h = a.holder()
         eventually(lambda: h.states() == {V4: "free", V6: "free"}, what="no holder")
         check((n1.has(V4), n1.has(V6)), (False, False))
+
+
+def test_a_second_one_does_not_start():
+    with world(1) as ((n1,), folder), addrs([n1], folder) as (a,):
+        h = a.holder()
+        h.ask(HOLD)
+        # It is there, although it takes no connection any more.
+        a.proc.send_signal(signal.SIGSTOP)
+        waiting = []
+        with contextlib.suppress(BlockingIOError):
+            while len(waiting) < 1000:
+                waiting.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+                waiting[-1].setblocking(False)
+                waiting[-1].connect(a.path)
+        check(len(waiting) < 1000, True)
+        done = subprocess.run(["nsenter", "-t", str(n1.pid), "-n",
+                               os.path.join(BUILD, "weft-addr"), "-c", a.conf, "-s", a.path, "-g",
+                               "root"], text=True, capture_output=True, timeout=60, check=False)
+        check((done.returncode, "another weft-addr" in done.stderr), (1, True), done.stderr)
+        check((n1.has(V4), n1.has(V6)), (True, True))
+        for s in waiting:
+            s.close()
+        a.proc.send_signal(signal.SIGCONT)
+        h.ask("RELEASE")
+
+
+def test_it_takes_only_times_that_make_sense():
+    for text in ("nan", "inf", "-1", "1e300", "", "2s", "86401", "Forever"):
+        done = subprocess.run([os.path.join(BUILD, "weft-addr"), "-n", "-c", "/dev/null", "-w",
+                               text], text=True, capture_output=True, timeout=60, check=False)
+        check((done.returncode, "-w wants seconds" in done.stderr), (2, True), text)
+    for text in ("0", "0.0001", "86400", "forever"):
+        subprocess.run([os.path.join(BUILD, "weft-addr"), "-n", "-c", "/dev/null", "-w", text],
+                       capture_output=True, timeout=60, check=True)
 
 
 def test_who_does_not_say_that_it_lives_loses_the_address():
