@@ -164,6 +164,9 @@ const struct conf_key conf_keys[] = {
 	  "has." },
 	{ "mds.cluster", CONF_STR, "", NULL,
 	  "Uuid of the cluster that a new store becomes part of; empty: a new cluster." },
+	{ "mds.instances", CONF_STR, "", NULL,
+	  "Addresses of other metadata servers of the cluster, comma separated; this one tells its "
+	  "data servers, which join them too." },
 	{ "mds.tls", CONF_ENUM, "off", "off|optional|required|mutual",
 	  "RPC-with-TLS: not offered, offered, demanded, or demanded with a client certificate." },
 	{ "mds.tls_cert", CONF_STR, "", NULL,

@@ -20,6 +20,7 @@
 #include "ds/ds.h"
 #include "ds/nfs3.h"
 #include "proto/ctl_chan.h"
+#include "proto/ctl_instances.h"
 #include "proto/ctl_more.h"
 #include "proto/rpc_tls.h"
 #include <errno.h>
@@ -77,7 +78,13 @@ struct ds_control {
 	 * connection failed is known. */
 	bool dc_told, dc_reason;
 	uint64_t dc_told_ms;
-	char dc_mds[80]; /* the address of the MDS */
+	char dc_mds[80]; /* the address of the MDS; changed under dc_why_lock */
+	bool dc_learned; /* the address is not of ds.mds */
+	bool dc_free;	 /* it has no address and no connection; loop 0's */
+	/* its address was forgotten: others see it no more */
+	_Atomic bool dc_gone;
+	_Atomic bool dc_spare; /* ds_control_state */
+	struct loop_msg dc_stop;
 };
 
 static void join(struct ds_control *c);
@@ -151,7 +158,7 @@ static void tell_fire(struct loop_timer *t)
 {
 	struct ds_control *c = caa_container_of(t, struct ds_control, dc_tell);
 
-	if (!atomic_load(&c->dc_joined))
+	if (!atomic_load(&c->dc_joined) && !atomic_load(&c->dc_spare))
 		control_tell(c);
 }
 
@@ -225,6 +232,8 @@ struct join_work {
 	bool jw_unkept;		 /* the disk is full: jw_joins is not stored */
 	bool jw_given;		 /* the answer has keys: jw_key */
 	struct ds_key jw_key;
+	int jw_told; /* what ctl_instances_get said */
+	struct ctl_instances jw_instances;
 	struct ds_fs *jw_fs; /* the MDS's, once the store has met it */
 	int jw_err;
 	ctl_status jw_status;
@@ -236,7 +245,8 @@ static void joined(struct loop_msg *m)
 	struct ds_control *c = jw->jw_control;
 	struct ds *d = c->dc_ds;
 
-	if (jw->jw_serial != c->dc_serial || !c->dc_ready) {
+	ds_learned_apply(d);
+	if (jw->jw_serial != c->dc_serial || !c->dc_ready || atomic_load(&c->dc_gone)) {
 		free(jw);
 		return;
 	}
@@ -292,6 +302,8 @@ static void join_job(struct ds_job *j)
 	if (!jw->jw_err && jw->jw_status == CTL_OK)
 		jw->jw_status = ds_store_join(jw->jw_fs, jw->jw_res.instance_epoch, jw->jw_boot_id,
 					      (uint32_t)jw->jw_joins);
+	if (!jw->jw_err && jw->jw_status == CTL_OK)
+		ds_learned_told(d, jw->jw_fs, jw->jw_told, &jw->jw_instances);
 	jw->jw_unkept = !jw->jw_err && jw->jw_joins && ds_store_seen(jw->jw_fs).sn_unkept;
 	loop_post(d->d_loops[0], &jw->jw_msg);
 }
@@ -327,6 +339,7 @@ static void join_more(struct join_work *jw, const ctl_join2_res *r)
 
 	ctl_more_get(r->more.more_val, r->more.more_len, CTL_MORE_BOOT, &jw->jw_boot_id, 1);
 	ctl_more_get(r->more.more_val, r->more.more_len, CTL_MORE_TRAFFIC, &jw->jw_traffic, 1);
+	jw->jw_told = ctl_instances_get(r->more.more_val, r->more.more_len, &jw->jw_instances);
 	if (!ctl_more_get(r->more.more_val, r->more.more_len, CTL_MORE_JOINS, &jw->jw_joins, 1) ||
 	    jw->jw_joins > UINT32_MAX)
 		jw->jw_joins = 0;
@@ -407,6 +420,7 @@ static void control_join_done(void *arg, int err, const ctl_response *res)
 		       ds_key_more_get(res->result.ctl_result_u.join2.more.more_val,
 				       res->result.ctl_result_u.join2.more.more_len, id.id_uuid,
 				       (uint16_t)jr->fs, &jw->jw_key);
+	jw->jw_told = -ENOENT;
 	if (res->result.op == CTL_OP_JOIN2)
 		join_more(jw, &res->result.ctl_result_u.join2);
 	c->dc_joining = true;
@@ -473,6 +487,7 @@ static void join(struct ds_control *c)
 {
 	const struct ds_control *beside = joined_beside(c);
 
+	atomic_store(&c->dc_spare, beside && c->dc_learned);
 	if (beside) {
 		/* Its connection may end at any time: look again. */
 		reason(c, "this server has joined its file system at %s", beside->dc_mds);
@@ -755,6 +770,7 @@ static void down(struct rpc_client *cl, int err, void *arg)
 		       strerror(-err));
 	else if (!c->dc_reason)
 		reason(c, "no connection: %s", strerror(-err));
+	atomic_store(&c->dc_spare, false);
 	c->dc_reason = false;
 	c->dc_ready = false;
 	c->dc_joining = false;
@@ -787,38 +803,82 @@ struct ctl_chan *ds_control_chan(struct ds *d, const struct ds_fs *f)
 	return NULL;
 }
 
-void ds_control_state(struct ds *d, unsigned i, struct ds_control_state *out)
+bool ds_control_state(struct ds *d, unsigned i, struct ds_control_state *out)
 {
 	struct ds_control *c = d->d_control[i];
 
 	out->cs_joined = atomic_load(&c->dc_joined);
 	out->cs_fs = atomic_load(&c->dc_fs);
-	strcpy(out->cs_mds, c->dc_mds);
+	out->cs_spare = atomic_load(&c->dc_spare);
 	pthread_mutex_lock(&c->dc_why_lock);
+	out->cs_learned = c->dc_learned;
+	strcpy(out->cs_mds, c->dc_mds);
 	strcpy(out->cs_why, c->dc_why);
 	pthread_mutex_unlock(&c->dc_why_lock);
+	return !atomic_load(&c->dc_gone);
 }
 
-int ds_control_start(struct ds *d, const struct sockaddr *addr, socklen_t len)
-{
-	unsigned n = atomic_load(&d->d_nmds);
-	struct ds_control *c = n < DS_MDS_MAX ? calloc(1, sizeof(*c)) : NULL;
-	struct rpc_client_ops ops = {.cl_up = up, .cl_down = down};
-	struct rpc_service svc = {0};
-	int err;
+/* ---- addresses come and go ---- */
 
+bool ds_control_learned(struct ds *d, unsigned i, struct sockaddr_storage *addr)
+{
+	struct ds_control *c = d->d_control[i];
+
+	*addr = c->dc_addr;
+	return c->dc_learned && !atomic_load(&c->dc_gone);
+}
+
+static void stop_run(struct loop_msg *m)
+{
+	struct ds_control *c = caa_container_of(m, struct ds_control, dc_stop);
+
+	/* The client calls down() no more. */
+	rpc_client_destroy(c->dc_client);
+	c->dc_client = NULL;
+	c->dc_ready = false;
+	atomic_store(&c->dc_joined, false);
+	if (c->dc_chan) {
+		struct ctl_chan *ch = c->dc_chan;
+
+		c->dc_chan = NULL;
+		ctl_chan_free(ch);
+	}
+	loop_timer_stop(loop_self(), &c->dc_timer);
+	loop_timer_stop(loop_self(), &c->dc_tell);
+	c->dc_joining = false;
+	c->dc_serial++;
+	atomic_store(&c->dc_spare, false);
+	atomic_store(&c->dc_fs, NULL);
+	c->dc_free = true;
+	ds_learned_apply(c->dc_ds);
+}
+
+void ds_control_stop(struct ds *d, unsigned i)
+{
+	struct ds_control *c = d->d_control[i];
+
+	if (atomic_exchange(&c->dc_gone, true))
+		return;
+	/* Not from within the connection's own calls. */
+	c->dc_stop.m_run = stop_run;
+	loop_post(d->d_loops[0], &c->dc_stop);
+}
+
+/* Returns a place for an address; NULL: memory is short. Nobody else sees a new one yet. */
+static struct ds_control *place_make(struct ds *d)
+{
+	struct ds_control *c;
+
+	for (unsigned i = 0; i < atomic_load(&d->d_nmds); i++)
+		if (d->d_control[i]->dc_free)
+			return d->d_control[i];
+	c = calloc(1, sizeof(*c));
 	if (!c)
-		return n < DS_MDS_MAX ? -ENOMEM : -EOVERFLOW;
+		return NULL;
 	c->dc_ds = d;
-	memcpy(&c->dc_addr, addr, len);
-	c->dc_addrlen = len;
-	c->dc_backoff_ms = BACKOFF_MIN_MS;
 	c->dc_timer.t_fire = timer_fire;
 	c->dc_tell.t_fire = tell_fire;
 	pthread_mutex_init(&c->dc_why_lock, NULL);
-	rpc_addr_text((const struct sockaddr *)&c->dc_addr, c->dc_mds, sizeof(c->dc_mds));
-	reason(c, "no answer yet");
-	c->dc_reason = false;
 	c->dc_prog = (struct rpc_program){
 		.pr_prog = CTL_PROGRAM,
 		.pr_vers_lo = CTL_VERSION,
@@ -827,20 +887,69 @@ int ds_control_start(struct ds *d, const struct sockaddr *addr, socklen_t len)
 		.pr_dispatch = control_dispatch,
 		.pr_arg = c,
 	};
-	svc.rs_progs = &c->dc_prog;
-	svc.rs_nprogs = 1;
-	svc.rs_max_record = MAX_RECORD;
-	svc.rs_max_reply = MAX_RECORD;
-	err = rpc_client_create(&c->dc_client, d->d_loops[0], (struct sockaddr *)&c->dc_addr,
-				c->dc_addrlen, &svc, &ops, c);
-	if (err) {
-		pthread_mutex_destroy(&c->dc_why_lock);
-		free(c);
-		return err;
+	return c;
+}
+
+static bool place_taken(struct ds *d, const struct sockaddr *addr, socklen_t len)
+{
+	for (unsigned i = 0; i < atomic_load(&d->d_nmds); i++) {
+		const struct ds_control *c = d->d_control[i];
+
+		if (!atomic_load(&c->dc_gone) && c->dc_addrlen == len &&
+		    !memcmp(&c->dc_addr, addr, len))
+			return true;
 	}
-	d->d_control[n] = c;
-	atomic_store(&d->d_nmds, n + 1);
+	return false;
+}
+
+int ds_control_start(struct ds *d, const struct sockaddr *addr, socklen_t len, bool learned)
+{
+	struct rpc_client_ops ops = {.cl_up = up, .cl_down = down};
+	struct rpc_service svc = {
+		.rs_nprogs = 1, .rs_max_record = MAX_RECORD, .rs_max_reply = MAX_RECORD};
+	unsigned n = atomic_load(&d->d_nmds);
+	struct ds_control *c;
+	bool again;
+	int err;
+
+	if (place_taken(d, addr, len))
+		return -EEXIST;
+	c = place_make(d);
+	if (!c)
+		return -ENOMEM;
+	again = c->dc_free;
+	if (!again && n == DS_MDS_MAX) {
+		err = -EOVERFLOW;
+		goto bad;
+	}
+	svc.rs_progs = &c->dc_prog;
+	err = rpc_client_create(&c->dc_client, d->d_loops[0], addr, len, &svc, &ops, c);
+	if (err)
+		goto bad;
+	memcpy(&c->dc_addr, addr, len);
+	c->dc_addrlen = len;
+	c->dc_backoff_ms = BACKOFF_MIN_MS;
+	c->dc_hello_fs = 0;
+	c->dc_told = false;
+	pthread_mutex_lock(&c->dc_why_lock);
+	c->dc_learned = learned;
+	rpc_addr_text(addr, c->dc_mds, sizeof(c->dc_mds));
+	pthread_mutex_unlock(&c->dc_why_lock);
+	reason(c, "no answer yet");
+	c->dc_reason = false;
+	c->dc_free = false;
+	atomic_store(&c->dc_gone, false);
+	if (!again) {
+		d->d_control[n] = c;
+		atomic_store(&d->d_nmds, n + 1);
+	}
 	loop_timer_start(d->d_loops[0], &c->dc_tell, TELL_FIRST_MS);
 	rpc_client_start(c->dc_client);
 	return 0;
+bad:
+	if (!again) {
+		pthread_mutex_destroy(&c->dc_why_lock);
+		free(c);
+	}
+	return err;
 }

@@ -6,6 +6,7 @@
  *   nfs3.c      NFSv3: file handles, the small procedures; nfs3_io.c: READ, WRITE, COMMIT, SETATTR
  *   conn.c      how many connections there are, and which may send long records
  *   control.c   the connection to the MDS: joining, the lease; control_serve.c: its requests
+ *   learned.c   the MDSs that other MDSs told of
  *   status.c    what operators see of the MDSs: health, gauges
  *   rdma.c      NFSv3 over RDMA
  *   place.c     what runs where
@@ -26,12 +27,14 @@
 #include "ds/store/store.h"
 #include "proto/cap.h"
 #include "ds/key.h"
+#include "proto/ctl_instances.h"
 #include "proto/nfs3.h"
 #include "proto/rpc.h"
 #include "proto/rpc_limit.h"
 
 #define DS_MAX_ADDRS 16
-#define DS_MDS_MAX   64
+#define LEARNED_MAX  CTL_INSTANCES_MAX		  /* rows that learned.c keeps */
+#define DS_MDS_MAX   (DS_MAX_ADDRS + LEARNED_MAX) /* ds.mds, and what was learned */
 
 struct ds;
 /* An address of NFS over RDMA. */
@@ -49,6 +52,19 @@ struct ds_lease {
 	_Atomic uint64_t le_striped2_ns;
 };
 
+/* learned.c: the address of an MDS, and the file system whose instance told it. */
+struct ds_learned_row {
+	uint16_t lr_fs;
+	uint8_t lr_addr[CTL_INSTANCE_LEN];
+};
+struct ds_learned {
+	pthread_mutex_t le_lock; /* of all below */
+	unsigned le_n;
+	struct ds_learned_row le_row[LEARNED_MAX];
+	bool le_unkept;		    /* the file has not what is in force */
+	bool le_refused[DS_FS_MAX]; /* by ds_fs_place: the log says that its list is refused */
+};
+
 struct ds_control;
 struct path;
 struct place;
@@ -60,9 +76,11 @@ struct ds {
 	struct path *d_path;	   /* folders exported by path (path/path.h); NULL: none */
 	struct loop **d_loops;
 	unsigned d_nloops;
-	/* One for each MDS. Loop 0's; it adds before it raises d_nmds, and none goes. */
+	/* One for each MDS. Loop 0's; it adds before it raises d_nmds. None is freed; one whose
+	 * address was forgotten takes another address later. */
 	struct ds_control *d_control[DS_MDS_MAX];
 	_Atomic unsigned d_nmds;
+	struct ds_learned d_learned;
 	uint32_t d_heartbeat_ms, d_lease_ms;
 	uint32_t d_eof_wait_ms;			      /* ds.eof_wait */
 	char d_labels[LABELS_LEN];		      /* sent to the MDS */
@@ -111,16 +129,23 @@ bool ds_conn_first(struct rpc_conn *conn, uint32_t prog, uint32_t proc, struct x
 		   void *arg);
 
 /* control.c: all on loop 0, or before the loops run. Begins to join the MDS at this address.
- * -EOVERFLOW: DS_MDS_MAX addresses. */
-int ds_control_start(struct ds *d, const struct sockaddr *addr, socklen_t len);
+ * learned: it is not of ds.mds. -EOVERFLOW: DS_MDS_MAX addresses. -EEXIST: it joins there
+ * already. */
+int ds_control_start(struct ds *d, const struct sockaddr *addr, socklen_t len, bool learned);
+/* Fills addr with the address of the i-th of d_nmds, if it was learned. */
+bool ds_control_learned(struct ds *d, unsigned i, struct sockaddr_storage *addr);
+/* Ends the connection of the i-th for good, soon. A lease that it has ends by itself. */
+void ds_control_stop(struct ds *d, unsigned i);
 /* Any thread: how the i-th of d_nmds stands. why: the reason, without quotes, where it has not
- * joined. */
+ * joined. False: its address was forgotten. */
 struct ds_control_state {
 	char cs_mds[80], cs_why[256];
 	bool cs_joined;
+	bool cs_learned;
+	bool cs_spare;	     /* learned, and the file system there is joined at another address */
 	struct ds_fs *cs_fs; /* NULL: this server does not know it yet */
 };
-void ds_control_state(struct ds *d, unsigned i, struct ds_control_state *out);
+bool ds_control_state(struct ds *d, unsigned i, struct ds_control_state *out);
 /* Clients have to get other addresses. */
 void ds_control_addrs_changed(struct ds *d);
 /* Prefix length of the subnet of this address; 0: no interface has the address. */
@@ -132,6 +157,16 @@ struct ctl_chan *ds_control_chan(struct ds *d, const struct ds_fs *f);
  * On loop 0. */
 struct ctl_incoming;
 void ds_control_serve(struct ds *d, struct ds_fs *f, struct ctl_incoming *in);
+
+/* learned.c. Loop 0, or before the loops run: reads the store's file and joins what is in it. */
+void ds_learned_start(struct ds *d);
+/* A worker: what an instance said in the answer to a JOIN; got: of ctl_instances_get. Blocks on the
+ * disk. */
+void ds_learned_told(struct ds *d, const struct ds_fs *f, int got, const struct ctl_instances *ci);
+/* Loop 0: joins and leaves what was told since. */
+void ds_learned_apply(struct ds *d);
+/* Reads the file's text; changes it. 0, -EINVAL, or -EPROTONOSUPPORT (a newer version). */
+int ds_learned_parse(char *text, struct ds_learned *le);
 
 /* status.c. Any thread. */
 struct http_req;

@@ -286,9 +286,11 @@ static int start_services(struct start *st)
 		}
 	for (int i = 0; i < st->st_nmds && !err; i++)
 		err = ds_control_start(&ds, (struct sockaddr *)&st->st_mds[i].a_ss,
-				       st->st_mds[i].a_len);
+				       st->st_mds[i].a_len, false);
 	if (err)
 		snprintf(st->st_errtext, sizeof(st->st_errtext), "ds.mds: %s", strerror(-err));
+	else
+		ds_learned_start(&ds);
 	return err;
 }
 

@@ -12,25 +12,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Writes the list of MDSs as JSON. *joined: how many have been joined. Returns malloc'd text; NULL:
+/* Writes the list of MDSs as JSON. *joined: how many have been joined; *of: how many are to be.
+ * Returns malloc'd text; NULL:
  * out of memory. */
-static char *status_mds(struct ds *d, unsigned *joined, char why[256])
+static char *status_mds(struct ds *d, unsigned *joined, unsigned *of, char why[256])
 {
-	unsigned n = atomic_load(&d->d_nmds);
+	unsigned n = atomic_load(&d->d_nmds), shown = 0;
 	char *text = NULL;
 	size_t len = 0;
 	FILE *out = open_memstream(&text, &len);
 
-	*joined = 0;
+	*joined = *of = 0;
 	*why = 0;
 	if (!out)
 		return NULL;
 	for (unsigned i = 0; i < n; i++) {
 		struct ds_control_state cs;
 
-		ds_control_state(d, i, &cs);
-		fprintf(out, "%s{\"address\":\"%s\",\"joined\":%s,\"fs\":", i ? "," : "", cs.cs_mds,
-			cs.cs_joined ? "true" : "false");
+		if (!ds_control_state(d, i, &cs))
+			continue;
+		fprintf(out, "%s{\"address\":\"%s\",\"joined\":%s,\"learned\":%s,\"fs\":",
+			shown++ ? "," : "", cs.cs_mds, cs.cs_joined ? "true" : "false",
+			cs.cs_learned ? "true" : "false");
 		if (cs.cs_fs)
 			fprintf(out, "%" PRIu32, ds_fs_number(cs.cs_fs));
 		else
@@ -39,7 +42,8 @@ static char *status_mds(struct ds *d, unsigned *joined, char why[256])
 			fprintf(out, ",\"why\":\"%s\"", cs.cs_why);
 		fputc('}', out);
 		*joined += cs.cs_joined;
-		if (!cs.cs_joined && !*why)
+		*of += !cs.cs_spare;
+		if (!cs.cs_joined && !cs.cs_spare && !*why)
 			strcpy(why, cs.cs_why);
 	}
 	if (fclose(out)) {
@@ -53,10 +57,10 @@ void ds_status_health(struct ds *d, const struct http_req *rq, struct http_reply
 {
 	bool ok = atomic_load(&d->d_listening), all;
 	char why[256], said[sizeof(why) + 16] = "";
-	unsigned joined;
-	char *mds = status_mds(d, &joined, why);
+	unsigned joined, of;
+	char *mds = status_mds(d, &joined, &of, why);
 
-	all = joined && joined == atomic_load(&d->d_nmds);
+	all = joined && joined == of;
 	if (!all)
 		snprintf(said, sizeof(said), ",\"why\":\"%s\"", why);
 	/* One MDS that is away leaves the file systems of the others served. */
@@ -76,8 +80,8 @@ static double joined_gauge(void *arg)
 	for (unsigned i = 0; i < n; i++) {
 		struct ds_control_state cs;
 
-		ds_control_state(d, i, &cs);
-		all &= cs.cs_joined;
+		if (ds_control_state(d, i, &cs))
+			all &= cs.cs_joined || cs.cs_spare;
 	}
 	return all;
 }
@@ -96,8 +100,7 @@ static void status_each(struct ds *d, void (*fn)(struct ds *d, struct ds_fs *f, 
 	for (unsigned i = 0; i < atomic_load(&d->d_nmds); i++) {
 		struct ds_control_state cs;
 
-		ds_control_state(d, i, &cs);
-		if (cs.cs_fs)
+		if (ds_control_state(d, i, &cs) && cs.cs_fs)
 			fn(d, cs.cs_fs, arg);
 	}
 }
@@ -157,7 +160,8 @@ static void mds_each(struct metric_out *o, struct ds *d,
 		struct ds_control_state cs;
 		char labels[128];
 
-		ds_control_state(d, i, &cs);
+		if (!ds_control_state(d, i, &cs))
+			continue;
 		snprintf(labels, sizeof(labels), "mds=\"%s\"", cs.cs_mds);
 		metric_put(o, labels, value(d, &cs));
 	}
@@ -186,8 +190,7 @@ static void mds_lease(struct metric_out *o, void *arg)
 
 void ds_status_metrics(struct ds *d)
 {
-	metric_gauge("weft_ds_joined", "1 while joined to each MDS of ds.mds.", "", joined_gauge,
-		     d);
+	metric_gauge("weft_ds_joined", "1 while joined to each MDS.", "", joined_gauge, d);
 	metric_family("weft_ds_mds_joined", "1 while joined to this MDS.", mds_joined, d);
 	metric_gauge("weft_ds_lease_seconds", "Time left of the lease that ends first.", "",
 		     lease_gauge, d);

@@ -39,6 +39,12 @@ int mds_identity_conf(const struct conf *c, struct ns_identity *id, char *err, s
 	return -EINVAL;
 }
 
+int mds_instances_conf(const struct conf *c, struct ctl_instances *ci, char *err, size_t errlen)
+{
+	return ctl_instances_parse("mds.instances", conf_str(c, "mds.instances"), 2049, ci, err,
+				   errlen);
+}
+
 void mds_identity_names(struct mds *m)
 {
 	const struct ns_super *su = ns_super(m->m_ns);

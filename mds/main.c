@@ -68,6 +68,7 @@
 static struct mds mds;
 static struct ds_reg_opts ds_reg_opts;
 static uint8_t cluster_key[32];
+static struct ctl_instances instances;
 static char admin_token[CHECK_TOKEN_MAX + 1];
 static struct http_opts web;
 static struct admin *admin;
@@ -559,6 +560,7 @@ static void open_data(const struct conf *conf)
 		.do_pool = (unsigned)conf_int(conf, "mds.generic_pool"),
 		.do_loops = loops,
 		.do_nloops = nloops,
+		.do_instances = &instances,
 	};
 	if (ds_reg_create(&mds.m_dsc, mds.m_ns, &ds_reg_opts, err, sizeof(err)))
 		die(err, NULL);
@@ -800,9 +802,9 @@ static int check_keytab(const char *path, char *err, size_t errlen)
 static unsigned check_files(const struct conf *conf)
 {
 	struct ns_identity identity;
-	char err[10][512];
+	char err[11][512];
 	size_t n = sizeof(err[0]);
-	const int bad[10] = {
+	const int bad[11] = {
 		check_folder("mds.store", conf_str(conf, "mds.store"), err[0], n),
 		check_cluster_key("mds.cluster_key", conf_str(conf, "mds.cluster_key"), cluster_key,
 				  err[1], n),
@@ -815,10 +817,11 @@ static unsigned check_files(const struct conf *conf)
 		scrape_check("mds.metrics", conf_str(conf, "mds.metrics"), err[7], n),
 		admin_console_check(conf_str(conf, "mds.console"), err[8], n),
 		mds_identity_conf(conf, &identity, err[9], n),
+		mds_instances_conf(conf, &instances, err[10], n),
 	};
 	unsigned found = 0;
 
-	for (unsigned i = 0; i < 10; i++) {
+	for (unsigned i = 0; i < 11; i++) {
 		if (!bad[i])
 			continue;
 		log_error("%s", err[i]);

@@ -14,6 +14,7 @@
 #include "mds/namespace/ns.h"
 #include "proto/cap.h"
 #include "proto/ctl.h"
+#include "proto/ctl_instances.h"
 #include "proto/rpc.h"
 
 #define DS_REG_MAX   1024
@@ -81,6 +82,8 @@ struct ds_reg_opts {
 	unsigned do_pool;    /* files to make ahead on each generic data server */
 	struct loop *const *do_loops;
 	unsigned do_nloops;
+	/* what the servers are told of other instances; must outlive dsc. NULL: none */
+	const struct ctl_instances *do_instances;
 };
 int ds_reg_create(struct ds_reg **out, struct ns *ns, const struct ds_reg_opts *o, char *err,
 		  size_t errlen);

@@ -357,7 +357,8 @@ ctl_status ds_reg_ctl_status(int err)
 	return err == -ENOSPC ? CTL_NOSPC : err == -ESTALE || err == -ENOENT ? CTL_NOENT : CTL_IO;
 }
 
-#define MORE_KINDS 5
+#define MORE_KINDS 5 /* and the list of instances */
+#define MORE_ALL   (MORE_KINDS + CTL_INSTANCES_PARTS)
 
 /*
  * Adds to the answer of a JOIN2 what its fixed fields lack; memory is the caller's.
@@ -367,13 +368,14 @@ ctl_status ds_reg_ctl_status(int err)
  * lease, no client has such a layout.
  */
 static void more_put(struct ds_reg *d, const struct join *jn, ctl_join2_res *res,
-		     ctl_more more[MORE_KINDS], uint8_t buf[MORE_KINDS][8 * CTL_MORE_NUMBERS],
+		     ctl_more more[MORE_ALL], uint8_t buf[MORE_KINDS][8 * CTL_MORE_NUMBERS],
 		     uint8_t given[DS_KEY_GIVEN])
 {
 	const struct ns_super *su = ns_super(d->d_ns);
 	uint64_t up = clock_mono_ms() - d->d_start_ms;
 	uint64_t left = up < d->d_opts.do_layouts_ms ? d->d_opts.do_layouts_ms - up : 0,
 		 joins = jn->jn_terms.dt_joins, takes = 1;
+	static const struct ctl_instances none;
 	struct ds_key k;
 	unsigned n = 0;
 
@@ -394,6 +396,8 @@ static void more_put(struct ds_reg *d, const struct join *jn, ctl_join2_res *res
 		ds_key_more_put(&k, &more[n++], given);
 		sodium_memzero(&k, sizeof(k));
 	}
+	/* An empty list too: it withdraws what an earlier one told. */
+	n += ctl_instances_put(d->d_opts.do_instances ? d->d_opts.do_instances : &none, &more[n]);
 	res->more.more_len = n;
 	res->more.more_val = more;
 }
@@ -410,7 +414,7 @@ static void join_answer(struct loop_msg *m)
 	uint8_t buf[MORE_KINDS][8 * CTL_MORE_NUMBERS];
 	struct ds_reg_node *nd = NULL;
 	struct ds_reg_link *lk;
-	ctl_more more[MORE_KINDS];
+	ctl_more more[MORE_ALL];
 	uint8_t given[DS_KEY_GIVEN];
 
 	pthread_mutex_lock(&d->d_lock);

@@ -8,7 +8,8 @@
  * fuzzer's bytes, rightly or not; orders that the server then sends are answered with such bytes as
  * well. Or it is a machine that has a join token, on a channel of the token's key. Against the data
  * server's control.c, with a real store, it is a metadata server that asks. Sealing is written here
- * a second time, from ctl_chan.c's description.
+ * a second time, from ctl_chan.c's description. Or the bytes are the answer to a JOIN with a list of
+ * instances, and a file with such a list.
  *
  * Held: what decodes is answered, sealed, once, and the answer decodes; what does not open or
  * decode ends the connection. A token gives keys to one claim, and the keys open; its channel is
@@ -751,7 +752,7 @@ static struct sockaddr_in ds_mds; /* where the data server looks for its MDS */
 
 static void start_control(void)
 {
-	if (ds_control_start(&ds, (struct sockaddr *)&ds_mds, sizeof(ds_mds)))
+	if (ds_control_start(&ds, (struct sockaddr *)&ds_mds, sizeof(ds_mds), false))
 		fz_bug("no control connection");
 }
 
@@ -852,6 +853,61 @@ static void start_ds(void)
 	} while (!cs.cs_joined);
 }
 
+/* ---- a list of instances ---- */
+
+static void list_check(const struct ctl_instances *ci)
+{
+	static struct ctl_instances again;
+	ctl_more more[CTL_INSTANCES_PARTS];
+	uint8_t back[CTL_INSTANCE_LEN];
+	struct sockaddr_storage ss;
+	char text[64], err[256];
+	socklen_t len;
+
+	if (ci->ci_n > CTL_INSTANCES_MAX)
+		fz_bug("a list that is too long");
+	for (unsigned i = 0; i < ci->ci_n; i++) {
+		if (!ctl_instance_addr(ci->ci_addr[i], &ss, &len) || !ctl_instance_of(&ss, back) ||
+		    memcmp(back, ci->ci_addr[i], sizeof(back)))
+			fz_bug("an address that is none");
+		rpc_addr_text((struct sockaddr *)&ss, text, sizeof(text));
+		if (ctl_instances_parse("x", text, 1, &again, err, sizeof(err)) ||
+		    again.ci_n != 1 || memcmp(again.ci_addr[0], back, sizeof(back)))
+			fz_bug("an address that is not read as it is written");
+	}
+	if (ctl_instances_get(more, ctl_instances_put(ci, more), &again) ||
+	    again.ci_n != ci->ci_n || memcmp(again.ci_addr, ci->ci_addr, sizeof(back) * ci->ci_n))
+		fz_bug("a list that does not come back");
+}
+
+/* Entries: a byte of kind, one of length, bytes. */
+static void against_list(const uint8_t *data, size_t size)
+{
+	static struct ds_learned learned;
+	static struct ctl_instances ci;
+	ctl_more more[CTL_MORE_MAX];
+	char *text = strndup((const char *)data, size);
+	unsigned n = 0;
+	size_t len;
+
+	if (text && !ds_learned_parse(text, &learned) && learned.le_n > LEARNED_MAX)
+		fz_bug("a file that is too long");
+	free(text);
+	for (; size >= 2 && n < CTL_MORE_MAX; n++, data += len, size -= len) {
+		more[n].kind = data[0];
+		len = data[1];
+		data += 2;
+		size -= 2;
+		len = len < size ? len : size;
+		more[n].data.data_len = (unsigned)len;
+		more[n].data.data_val = (char *)data;
+	}
+	if (!ctl_instances_get(more, n, &ci))
+		list_check(&ci);
+}
+
+#define AS_LIST 0xf0 /* the first byte of such an input */
+
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
@@ -869,6 +925,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size < 4 || size > 8192)
 		return 0;
+	if (data[0] == AS_LIST) {
+		against_list(data + 1, size - 1);
+		return 0;
+	}
 	as_ds->p_token = (data[0] & 11) == 8;
 	as_ds->p_protocol = data[0] & 4 || as_ds->p_token ? NEW_PROTOCOL : OLD_PROTOCOL;
 	if (as_ds->p_token && !token_make())
