@@ -52,6 +52,12 @@ struct pg_options {
 	uint32_t o_answer_ms; /* a statement has so long, then its outcome is unknown; 0: L */
 	uint32_t o_replicas;  /* 2: a commit is at a synchronous standby too; 1: it may be alone */
 	uint32_t o_rank_ms;   /* a claim waits so much longer than L */
+	/* Of the process that holds the instance; NULL: nobody listens. On the thread that got
+	 * the answer; must not block. o_held: pg_log_live() is true until end_ns
+	 * (CLOCK_BOOTTIME). o_lost: deposed. o_lost may end the process. */
+	void (*o_held)(void *arg, uint64_t end_ns);
+	void (*o_lost)(void *arg, const char *why);
+	void *o_arg;
 };
 
 /* The row of an instance. */
@@ -125,7 +131,7 @@ int pg_read_keep(struct pg_watch *w, const char *reader, uint64_t batch);
 struct pg_snapshot {
 	/* A row of the table, in the order of the keys. */
 	int (*s_row)(void *arg, struct iovec k, struct iovec v);
-	pg_batch_fn *s_batch; /* the batches behind it */
+	pg_batch_fn *s_batch; /* the batches behind it; NULL: they are not read */
 	void *s_arg;
 	bool s_log_first;	   /* the batches come before the rows; else after them */
 	uint64_t s_folded, s_last; /* out: the table is as of s_folded; the last batch */
@@ -176,4 +182,6 @@ struct pg_init {
 int pg_init(struct pg_init *i, char why[PG_WHY]);
 /* True when the conninfo has a password in it: others see it in the list of processes. */
 bool pg_has_password(const char *conninfo);
+/* 0; or -EINVAL, and what is wrong with the conninfo in why. Connects to nothing. */
+int pg_conninfo_check(const char *conninfo, char why[PG_WHY]);
 #endif

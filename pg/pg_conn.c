@@ -69,6 +69,16 @@ void pg_target_free(struct pg_target *t)
 	t->t_opts = NULL;
 }
 
+int pg_conninfo_check(const char *conninfo, char said[PG_WHY])
+{
+	struct pg_target t;
+	int err = pg_target_set(&t, conninfo, said);
+
+	if (!err)
+		pg_target_free(&t);
+	return err;
+}
+
 /* ---- open, close ---- */
 
 static void on_notice(void *arg, const PGresult *res)

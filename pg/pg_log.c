@@ -50,6 +50,9 @@ struct pg_log {
 	char l_owner[128], l_name[64];
 	uint32_t l_inst, l_lease_ms, l_answer_ms, l_replicas;
 	uint64_t l_epoch;
+	void (*l_on_held)(void *arg, uint64_t end_ns);
+	void (*l_on_lost)(void *arg, const char *why);
+	void *l_arg;
 
 	pthread_mutex_t l_lock; /* of what follows, up to the next line of this kind */
 	struct pg_conn l_conn;
@@ -147,6 +150,8 @@ static void heard(struct pg_log *l)
 	atomic_store(&l->l_heard, sent);
 	if (end > atomic_load(&l->l_lease_end))
 		atomic_store(&l->l_lease_end, end);
+	if (l->l_on_held)
+		l->l_on_held(l->l_arg, end);
 	if (!l->l_refused)
 		say(l, PG_LOG_LIVE, "");
 }
@@ -157,6 +162,8 @@ static int deposed(struct pg_log *l, const char *why)
 	pg_conn_close(&l->l_conn);
 	l->l_begun = false;
 	say(l, PG_LOG_DEPOSED, why);
+	if (l->l_on_lost)
+		l->l_on_lost(l->l_arg, why);
 	return -ESTALE;
 }
 
@@ -243,7 +250,7 @@ static int settle(struct pg_log *l, uint64_t deadline)
 		goto away;
 	if (PQntuples(res) != 1) {
 		PQclear(res);
-		return deposed(l, "another process has claimed the instance");
+		return deposed(l, "another process has claimed the instance, or its row is gone");
 	}
 	batch = pg_num(res, 0, 0);
 	l->l_turn = pg_num(res, 0, 2);
@@ -413,6 +420,9 @@ int pg_log_start(struct pg_log **out, const struct pg_options *o, uint64_t epoch
 	l->l_answer_ms = pg_answer_ms(o);
 	l->l_replicas = o->o_replicas;
 	l->l_epoch = epoch;
+	l->l_on_held = o->o_held;
+	l->l_on_lost = o->o_lost;
+	l->l_arg = o->o_arg;
 	l->l_state = PG_LOG_AWAY;
 	snprintf(l->l_owner, sizeof(l->l_owner), "%s", owner);
 	snprintf(l->l_name, sizeof(l->l_name), "weft %u %016llx", o->o_inst,

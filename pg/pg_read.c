@@ -279,11 +279,11 @@ int pg_snapshot(const struct pg_options *o, struct pg_snapshot *s, char why[PG_W
 		memcpy(s->s_head, PQgetvalue(res, 0, 2), s->s_headlen);
 	}
 	PQclear(res);
-	if (!err && s->s_log_first)
+	if (!err && s->s_batch && s->s_log_first)
 		err = copy_log(&c, o->o_inst, s);
 	if (!err)
 		err = copy_table(&c, o->o_inst, s);
-	if (!err && !s->s_log_first)
+	if (!err && s->s_batch && !s->s_log_first)
 		err = copy_log(&c, o->o_inst, s);
 	snprintf(why, PG_WHY, "%s", err ? c.c_why : "");
 	pg_conn_close(&c);
