@@ -153,6 +153,16 @@ const struct conf_key conf_keys[] = {
 	{ "mds.sync", CONF_BOOL, "true", NULL,
 	  "Make every commit durable before it is answered; false loses acknowledged changes in "
 	  "a crash." },
+	{ "mds.log", CONF_STR, "", NULL,
+	  "Where the store's log is: postgresql: and a connection string; empty: in files in "
+	  "mds.store." },
+	{ "mds.log_lease", CONF_SECONDS, "1500ms", "500ms..60s",
+	  "How long a standby sees no sign of the server before it takes over; with mds.log." },
+	{ "mds.log_rank", CONF_SECONDS, "0s", "0s..60s",
+	  "A standby waits so much longer than mds.log_lease: of several, each another time." },
+	{ "mds.log_copies", CONF_INT, "2", "1..2",
+	  "With mds.log: 2: a change is answered when a synchronous standby of PostgreSQL has it "
+	  "too; 1: when PostgreSQL has it." },
 	{ "mds.addresses", CONF_STR, "", NULL,
 	  "Service addresses that move with this server, comma separated; weft-addr holds them. "
 	  "Empty: none." },

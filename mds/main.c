@@ -23,6 +23,7 @@
 #include "mds/mds_addr.h"
 #include "mds/mds_gauges.h"
 #include "mds/mds_live.h"
+#include "mds/mds_log.h"
 #include "mds/mds_settings.h"
 #include "mds/mds_store.h"
 #include "mds/state/st_view.h"
@@ -421,6 +422,7 @@ static void *wait_signals(void *arg)
 	mds_addr_stop();
 	for (unsigned i = 0; i < nloops; i++)
 		loop_stop(loops[i]);
+	mds_log_ending(&mds);
 	return NULL;
 }
 
@@ -595,10 +597,12 @@ static void open_exports(const struct conf *conf)
 		die("name lookups: cannot start threads", NULL);
 }
 
-static void main_make_loops(unsigned n)
+static void main_make_loops(const struct conf *conf)
 {
+	unsigned n = (unsigned)conf_int(conf, "mds.threads");
+
 	/* The embedded store is this process's as long as it has it open. */
-	store_lease_init(&mds.m_store_lease, STORE_LEASE_ALWAYS);
+	store_lease_init(&mds.m_store_lease, mds_log_elsewhere(conf) ? 0 : STORE_LEASE_ALWAYS);
 	if (store_lease_hook)
 		store_lease_hook(&mds.m_store_lease);
 	mds.m_thread = calloc(n, sizeof(*mds.m_thread));
@@ -770,6 +774,7 @@ static void main_serve(const struct conf *conf)
 		make_whole();
 	ns_close(mds.m_ns);
 	kv_close(mds.m_kv);
+	mds_log_close();
 	if (atomic_load(&restored) && mds_store_whole(conf, err, sizeof(err)))
 		die(err, NULL);
 	log_info("stopped");
@@ -801,10 +806,11 @@ static int check_keytab(const char *path, char *err, size_t errlen)
  * are. */
 static unsigned check_files(const struct conf *conf)
 {
+	enum { CHECKS = 12 };
 	struct ns_identity identity;
-	char err[11][512];
+	char err[CHECKS][512];
 	size_t n = sizeof(err[0]);
-	const int bad[11] = {
+	const int bad[CHECKS] = {
 		check_folder("mds.store", conf_str(conf, "mds.store"), err[0], n),
 		check_cluster_key("mds.cluster_key", conf_str(conf, "mds.cluster_key"), cluster_key,
 				  err[1], n),
@@ -818,10 +824,11 @@ static unsigned check_files(const struct conf *conf)
 		admin_console_check(conf_str(conf, "mds.console"), err[8], n),
 		mds_identity_conf(conf, &identity, err[9], n),
 		mds_instances_conf(conf, &instances, err[10], n),
+		mds_log_check(conf, err[11], n),
 	};
 	unsigned found = 0;
 
-	for (unsigned i = 0; i < 11; i++) {
+	for (unsigned i = 0; i < CHECKS; i++) {
 		if (!bad[i])
 			continue;
 		log_error("%s", err[i]);
@@ -897,6 +904,8 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	version_log();
+	if (a.ma_whole && mds_log_elsewhere(conf))
+		die_conf("--restored: the store is a copy of the log that mds.log names");
 	if (a.ma_whole)
 		make_whole_first();
 	if (mds_settings(&mds, conf))
@@ -916,7 +925,7 @@ int main(int argc, char **argv)
 		rpc_rdma_allow();
 	if (pool_init(conf_size(conf, "mds.pool"), err, sizeof(err)))
 		die("mds.pool", err);
-	main_make_loops((unsigned)conf_int(conf, "mds.threads"));
+	main_make_loops(conf);
 	if (*conf_str(conf, "mds.keytab") && !(service.rs_gss = rpc_gss_new()))
 		die("Kerberos", strerror(ENOMEM));
 	main_listen_all(conf_str(conf, "mds.listen"));

@@ -5,6 +5,7 @@
 #include "base/conf.h"
 #include "base/log.h"
 #include "mds/identity.h"
+#include "mds/mds_log.h"
 #include "mds/layout/lo.h"
 #include "mds/namespace/ns_sum.h"
 #include <errno.h>
@@ -64,7 +65,12 @@ int mds_store_open(struct mds *m, const struct conf *conf, bool restoring, char 
 			 store);
 		return -EINVAL;
 	}
-	rc = kv_open(&m->m_kv, store, &opts, err, errlen);
+	if (mds_log_elsewhere(conf)) {
+		id.id_fs = mds_log_instance(conf);
+		rc = mds_log_open(m, conf, &opts, err, errlen);
+	} else {
+		rc = kv_open(&m->m_kv, store, &opts, err, errlen);
+	}
 	if (rc) {
 		hint = check_hint(rc, store);
 		len = strlen(err);

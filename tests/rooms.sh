@@ -45,7 +45,7 @@ bad_includes() {
 		may["mds/jobs"] = "mds/mds.h mds/file mds/export " ground
 		may["mds/nfs4"] = "mds/mds.h mds/file mds/jobs mds/export " ground
 		may["mds/admin"] = "mds/mds.h mds/file mds/jobs mds/nfs4 mds/export " ground
-		may["mds"] = "mds/mds.h mds/file mds/jobs mds/nfs4 mds/admin mds/export " ground
+		may["mds"] = "mds/mds.h mds/file mds/jobs mds/nfs4 mds/admin mds/export pg " ground
 		for (r in may)
 			may[r] = may[r] " base " r
 	}

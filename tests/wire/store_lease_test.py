@@ -10,8 +10,6 @@ socket counts the bytes that leave its port, whoever they are for.
 import contextlib
 import json
 import os
-import socket
-import struct
 import sys
 import tempfile
 import threading
@@ -21,6 +19,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import harness  # noqa: E402
 from harness import *  # noqa: E402,F403
 from daemons import Http, get_metrics  # noqa: E402
+from sniffer import Sniffer  # noqa: E402
 from steps import lay  # noqa: E402
 
 HOLD_MS, BEAT_S = 2000, 0.3
@@ -54,34 +53,6 @@ class Holder:
         self.over.set()
         self.thread.join()
         os.close(self.fd)
-
-
-class Sniffer:
-    """The bytes of TCP that come from a port on the loopback, each once."""
-
-    def __init__(self, port):
-        self.s = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))
-        self.s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
-        self.s.bind(("lo", 0))
-        self.port = port
-
-    def bytes(self):
-        """Of what was sent since the last look."""
-        self.s.setblocking(False)
-        n = 0
-        while True:
-            try:
-                data, where = self.s.recvfrom(1 << 17)
-            except BlockingIOError:
-                return n
-            if where[2] == 4 or where[1] != 0x800 or data[9] != 6:  # outgoing: seen twice
-                continue
-            ip = (data[0] & 15) * 4
-            if struct.unpack_from(">H", data, ip)[0] == self.port:
-                n += struct.unpack_from(">H", data, 2)[0] - ip - (data[ip + 12] >> 4) * 4
-
-    def close(self):
-        self.s.close()
 
 
 class World:

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mds_log.c - see mds_log.h. */
+#include "mds/mds_log.h"
+#include "base/clock.h"
+#include "base/conf.h"
+#include "base/log.h"
+#include "mds/pg_redo.h"
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#define LOG_SCHEME "postgresql:"
+/* An end waits so long for a log that does not answer. */
+#define ENDING_MS 5000
+
+static struct {
+	pthread_mutex_t l_lock;
+	struct pg_redo *l_redo; /* NULL: none is open */
+	char l_owner[96];
+	char l_said[512]; /* why this process waits, as it was logged last */
+	bool l_ready;	  /* systemd knows that it is up */
+} the_log = {.l_lock = PTHREAD_MUTEX_INITIALIZER};
+
+bool mds_log_elsewhere(const struct conf *conf)
+{
+	return *conf_str(conf, "mds.log") != 0;
+}
+
+uint16_t mds_log_instance(const struct conf *conf)
+{
+	int64_t fs = conf_int(conf, "mds.fs");
+
+	return mds_log_elsewhere(conf) ? (uint16_t)(fs ? fs : 1) : 0;
+}
+
+/* libpq's part: a URI is one as a whole. NULL: it is another kind of log. */
+static const char *conninfo(const struct conf *conf)
+{
+	const char *s = conf_str(conf, "mds.log");
+	size_t n = strlen(LOG_SCHEME);
+
+	if (strncmp(s, LOG_SCHEME, n))
+		return NULL;
+	return s[n] == '/' ? s : s + n;
+}
+
+int mds_log_check(const struct conf *conf, char *err, size_t errlen)
+{
+	const char *info = conninfo(conf);
+	char why[300] = "";
+
+	if (!mds_log_elsewhere(conf))
+		return 0;
+	if (!info) {
+		snprintf(err, errlen, "mds.log: expected postgresql: and a connection string");
+		return -EINVAL;
+	}
+	if (pg_redo_check(info, why, sizeof(why))) {
+		snprintf(err, errlen, "mds.log: %s", why);
+		return -EINVAL;
+	}
+	if (!conf_bool(conf, "mds.sync")) {
+		snprintf(err, errlen, "mds.log: a log in PostgreSQL needs mds.sync");
+		return -EINVAL;
+	}
+	return 0;
+}
+
+/* ---- the wait ---- */
+
+/* Sleeps. A signal to stop ends the process: it holds nothing. */
+static void log_wait(struct kv *kv, uint32_t ms)
+{
+	struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+	sigset_t stop;
+	int sig;
+
+	sigemptyset(&stop);
+	sigaddset(&stop, SIGTERM);
+	sigaddset(&stop, SIGINT);
+	sig = sigtimedwait(&stop, NULL, &t);
+	if (sig < 0)
+		return;
+	log_info("signal %d: stopping", sig);
+	sd_notify(0, "STOPPING=1");
+	if (kv)
+		kv_close(kv);
+	mds_log_close();
+	log_info("stopped");
+	exit(0);
+}
+
+/* Each reason once. systemd takes a standby for one that has started. */
+static void log_waits_for(const char *why)
+{
+	if (!strcmp(the_log.l_said, why))
+		return;
+	snprintf(the_log.l_said, sizeof(the_log.l_said), "%s", why);
+	log_info("%s", why);
+	sd_notifyf(0, "READY=1\nSTATUS=%s", why);
+}
+
+static bool passes(int rc)
+{
+	return rc == -EAGAIN || rc == -EBUSY;
+}
+
+/* Follows the log until it is this process's. */
+static int become_holder(struct kv *kv, const struct pg_redo_opts *o, char *err, size_t errlen)
+{
+	struct pg_redo *pr = the_log.l_redo;
+	char line[128];
+	bool due;
+	int rc;
+
+	for (;;) {
+		rc = pg_redo_look(pr, &due, err, errlen);
+		if (!rc)
+			rc = due ? kv_promote(kv, err, errlen) : kv_follow(kv, err, errlen);
+		if (!rc && due)
+			return 0;
+		if (!rc) {
+			snprintf(line, sizeof(line),
+				 "standby: another process holds instance %u, or did until now",
+				 o->po_inst);
+			log_waits_for(line);
+		} else if (passes(rc)) {
+			log_waits_for(err);
+		} else {
+			return rc;
+		}
+		log_wait(kv, o->po_lease_ms / 20 + 1);
+	}
+}
+
+static void make_owner(const char *store)
+{
+	char host[64] = "";
+
+	gethostname(host, sizeof(host) - 1);
+	/* The end of the path says more than its beginning. */
+	snprintf(the_log.l_owner, sizeof(the_log.l_owner), "%.40s:%s", host,
+		 strlen(store) > 45 ? store + strlen(store) - 45 : store);
+}
+
+int mds_log_open(struct mds *m, const struct conf *conf, struct kv_opts *opts, char *err,
+		 size_t errlen)
+{
+	const char *store = conf_str(conf, "mds.store");
+	const struct pg_redo_opts o = {
+		.po_conninfo = conninfo(conf),
+		.po_owner = the_log.l_owner,
+		.po_inst = mds_log_instance(conf),
+		.po_lease_ms = (uint32_t)conf_msec(conf, "mds.log_lease"),
+		.po_rank_ms = (uint32_t)conf_msec(conf, "mds.log_rank"),
+		.po_replicas = (uint32_t)conf_int(conf, "mds.log_copies"),
+		.po_lease = &m->m_store_lease,
+	};
+	uint64_t from = clock_mono_ms();
+	struct kv_redo_state st;
+	int rc;
+
+	make_owner(store);
+	rc = pg_redo_open(&the_log.l_redo, &o, err, errlen);
+	if (rc)
+		return rc;
+	opts->ko_redo = pg_redo_kv(the_log.l_redo);
+	opts->ko_follow = true;
+	while ((rc = kv_open(&m->m_kv, store, opts, err, errlen)) == -EAGAIN) {
+		log_waits_for(err);
+		log_wait(NULL, 200);
+	}
+	if (rc)
+		return rc;
+	pg_redo_keep(the_log.l_redo, kv_held(m->m_kv));
+	rc = become_holder(m->m_kv, &o, err, errlen);
+	if (!rc)
+		rc = pg_redo_fold(the_log.l_redo);
+	if (rc)
+		return rc;
+	kv_redo_state(m->m_kv, &st);
+	log_info("this process holds instance %u: batch %lu of its log in PostgreSQL, after %lu ms",
+		 o.po_inst, (unsigned long)st.rs_last, (unsigned long)(clock_mono_ms() - from));
+	return 0;
+}
+
+/* ---- the end ---- */
+
+void mds_log_ending(struct mds *m)
+{
+	for (unsigned away = 0; away < ENDING_MS;) {
+		bool open;
+
+		usleep(50000);
+		away = store_lease_live(&m->m_store_lease) ? 0 : away + 50;
+		pthread_mutex_lock(&the_log.l_lock);
+		open = the_log.l_redo;
+		if (open && away >= ENDING_MS) {
+			log_warn("the log in PostgreSQL does not answer: stopping without it");
+			pg_redo_stop(the_log.l_redo);
+		}
+		pthread_mutex_unlock(&the_log.l_lock);
+		if (!open)
+			return;
+	}
+}
+
+void mds_log_close(void)
+{
+	struct pg_redo *pr;
+
+	pthread_mutex_lock(&the_log.l_lock);
+	pr = the_log.l_redo;
+	the_log.l_redo = NULL;
+	pthread_mutex_unlock(&the_log.l_lock);
+	if (pr && pg_redo_close(pr))
+		log_warn("PostgreSQL did not hear that the instance is free: another process takes "
+			 "it when the lease is over");
+}

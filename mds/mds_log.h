@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mds_log.h - where the log of weft-mds's store is (mds.log): in files in the store's folder, or in
+ * PostgreSQL. With PostgreSQL the store is a copy of the log, and this process serves once it holds
+ * the instance. Until then it is a standby: it follows the log.
+ */
+#ifndef MDS_MDS_LOG_H
+#define MDS_MDS_LOG_H
+#include "mds/mds.h"
+
+struct conf;
+
+/* Is the log elsewhere, not in files? */
+bool mds_log_elsewhere(const struct conf *conf);
+/* The instance whose log it is; 0: the log is in files. */
+uint16_t mds_log_instance(const struct conf *conf);
+/* 0; or -EINVAL and a line in err. Connects to nothing. */
+int mds_log_check(const struct conf *conf, char *err, size_t errlen);
+/* Opens m_kv, whose log is elsewhere, and returns when this process holds the instance: that may
+ * take for ever. From then on m_store_lease is extended. SIGTERM and SIGINT, which are blocked, end
+ * the process while it waits. 0; or -errno and a line in err. */
+int mds_log_open(struct mds *m, const struct conf *conf, struct kv_opts *opts, char *err,
+		 size_t errlen);
+/* The process is to end. Returns when mds_log_close has begun, or when the end would wait for a
+ * log that does not answer: then no batch is waited for any more. Any thread. */
+void mds_log_ending(struct mds *m);
+/* After kv_close: gives the instance up. */
+void mds_log_close(void);
+#endif

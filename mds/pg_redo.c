@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pg_redo.c - see pg_redo.h.
+ *
+ * Who: appends come on the committer thread; looks, reads and the claim on the thread that opens
+ * the store; reads for the archive and trims on the checkpoints' thread. pr_lock is held for each
+ * use of pr_watch, and never while a batch that was read is given away: who gets it may wait for
+ * the checkpoints' thread, which may wait for pr_lock.
+ */
+#include "mds/pg_redo.h"
+#include "base/log.h"
+#include "pg/pg.h"
+#include <endian.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A read fetches so many bytes; a fold takes so many; a copy that says nothing for KEPT_S seconds
+ * is forgotten. */
+enum { READ_BYTES = 4 << 20, FOLD_BYTES = 1 << 20, FOLD_EVERY_MS = 1000, KEPT_S = 86400 };
+enum { PAUSE_MS = 50 };
+
+struct pg_redo {
+	struct kv_redo pr_kv;
+	struct store_lease *pr_lease;
+	struct pg_options pr_o;
+
+	pthread_mutex_t pr_lock; /* of pr_watch */
+	struct pg_watch *pr_watch;
+	_Atomic uint64_t pr_acked; /* as pg_redo_look has seen it */
+	_Atomic bool pr_up;	   /* it answered the last look */
+	uint8_t pr_ident[KV_REDO_ID];
+
+	_Atomic(struct pg_log *) pr_log; /* NULL: this process holds nothing */
+	_Atomic bool pr_stop;
+
+	struct pg_fold *pr_fold;
+	pthread_t pr_folder;
+	pthread_mutex_t pr_fold_lock;
+	pthread_cond_t pr_fold_wake; /* pr_fold_stop */
+	bool pr_folds, pr_fold_stop;
+};
+
+static int fail(int rc, char *err, size_t errlen, const char *why)
+{
+	snprintf(err, errlen, "the log in PostgreSQL: %s", why && *why ? why : strerror(-rc));
+	return rc;
+}
+
+/* ---- what the store asks ---- */
+
+static int look_locked(struct pg_redo *pr, struct pg_row *row, char *err, size_t errlen)
+{
+	int rc = pg_watch_look(pr->pr_watch, row);
+
+	atomic_store(&pr->pr_up, !rc);
+	if (rc)
+		return fail(rc, err, errlen, pg_watch_why(pr->pr_watch));
+	atomic_store(&pr->pr_acked, row->r_acked);
+	return 0;
+}
+
+static int redo_id(void *log, uint8_t id[KV_REDO_ID], char *err, size_t errlen)
+{
+	struct pg_redo *pr = log;
+	struct pg_row row;
+	int rc;
+
+	pthread_mutex_lock(&pr->pr_lock);
+	rc = look_locked(pr, &row, err, errlen);
+	pthread_mutex_unlock(&pr->pr_lock);
+	if (rc)
+		return rc;
+	_Static_assert(sizeof(row.r_ident) == KV_REDO_ID, "a uuid");
+	memcpy(pr->pr_ident, row.r_ident, KV_REDO_ID);
+	memcpy(id, row.r_ident, KV_REDO_ID);
+	return 0;
+}
+
+static int redo_take(void *log, struct kv_redo_end *end, char *err, size_t errlen)
+{
+	struct pg_redo *pr = log;
+	struct pg_log *l = atomic_load(&pr->pr_log);
+	int rc = 0;
+
+	/* It was taken before, and then could not be read. */
+	if (!l) {
+		pthread_mutex_lock(&pr->pr_lock);
+		rc = pg_watch_claim(pr->pr_watch, &l);
+		if (rc)
+			fail(rc, err, errlen, pg_watch_why(pr->pr_watch));
+		pthread_mutex_unlock(&pr->pr_lock);
+	}
+	if (rc)
+		return rc == -EAGAIN ? -EBUSY : rc == -ETIMEDOUT ? -EAGAIN : rc;
+	atomic_store(&pr->pr_log, l);
+	*end = (struct kv_redo_end){.re_epoch = pg_log_epoch(l), .re_last = pg_log_batch(l)};
+	return 0;
+}
+
+static int redo_append(void *log, const struct kv_redo_batch *b)
+{
+	struct pg_redo *pr = log;
+	int rc = pg_log_append(atomic_load(&pr->pr_log), b->rb_number, b->rb_rec, b->rb_len);
+
+	if (!rc)
+		return KV_REDO_DURABLE;
+	if (rc != -ESTALE && rc != -ECANCELED)
+		log_error("the log in PostgreSQL: batch %lu cannot follow on batch %lu",
+			  (unsigned long)b->rb_number,
+			  (unsigned long)pg_log_batch(atomic_load(&pr->pr_log)));
+	/* Of a deposed process too it is not known whether the batch is there. */
+	return KV_REDO_STOPPED;
+}
+
+/* Batches that were read: for each its number, its length and its bytes, all aligned to 8. */
+struct got {
+	char *g_buf;
+	size_t g_len, g_room;
+};
+struct got_head {
+	uint64_t gh_batch, gh_len;
+};
+
+static int got_batch(void *arg, uint64_t batch, const void *data, size_t len)
+{
+	struct got *g = arg;
+	const struct got_head h = {batch, len};
+	size_t need = g->g_len + sizeof(h) + (len + 7) / 8 * 8;
+
+	if (len > UINT32_MAX)
+		return -EIO;
+	if (need > g->g_room) {
+		char *more = realloc(g->g_buf, 2 * need);
+
+		if (!more)
+			return -ENOMEM;
+		g->g_buf = more;
+		g->g_room = 2 * need;
+	}
+	memcpy(g->g_buf + g->g_len, &h, sizeof(h));
+	memcpy(g->g_buf + g->g_len + sizeof(h), data, len);
+	g->g_len = need;
+	return 0;
+}
+
+static int give_batches(const struct got *g, kv_redo_batch_fn fn, void *arg)
+{
+	struct got_head h;
+	int rc = 0;
+
+	for (size_t at = 0; at < g->g_len && !rc; at += sizeof(h) + (h.gh_len + 7) / 8 * 8) {
+		memcpy(&h, g->g_buf + at, sizeof(h));
+		rc = fn(arg, h.gh_batch, g->g_buf + at + sizeof(h), (uint32_t)h.gh_len);
+	}
+	return rc;
+}
+
+/* A holder waits until PostgreSQL answers, as for an append. */
+static int read_some(struct pg_redo *pr, uint64_t *at, uint64_t last, struct got *g, char *err,
+		     size_t errlen)
+{
+	int rc;
+
+	for (;;) {
+		g->g_len = 0;
+		pthread_mutex_lock(&pr->pr_lock);
+		rc = pg_read_batches(pr->pr_watch, at, last, READ_BYTES, got_batch, g);
+		if (rc)
+			fail(rc, err, errlen, pg_watch_why(pr->pr_watch));
+		pthread_mutex_unlock(&pr->pr_lock);
+		if (rc != -EAGAIN || !atomic_load(&pr->pr_log) || atomic_load(&pr->pr_stop))
+			break;
+		usleep(PAUSE_MS * 1000);
+	}
+	if (rc == -ESTALE)
+		snprintf(err, errlen, "the log in PostgreSQL has batch %lu no longer",
+			 (unsigned long)*at + 1);
+	return rc;
+}
+
+static int redo_read(void *log, uint64_t after, kv_redo_batch_fn fn, void *arg, char *err,
+		     size_t errlen)
+{
+	struct pg_redo *pr = log;
+	struct pg_log *l = atomic_load(&pr->pr_log);
+	uint64_t last = l ? pg_log_batch(l) : atomic_load(&pr->pr_acked), at = after;
+	struct got g = {0};
+	int rc = 0;
+
+	while (!rc && at < last) {
+		rc = read_some(pr, &at, last, &g, err, errlen);
+		if (!rc)
+			rc = give_batches(&g, fn, arg);
+	}
+	free(g.g_buf);
+	return rc;
+}
+
+struct base_rows {
+	kv_redo_pair_fn br_fn;
+	void *br_arg;
+};
+
+static int base_row(void *arg, struct iovec k, struct iovec v)
+{
+	const struct base_rows *br = arg;
+
+	return br->br_fn(br->br_arg, (struct kv_slice){k.iov_base, k.iov_len},
+			 (struct kv_slice){v.iov_base, v.iov_len});
+}
+
+/* The table keeps the beginning of the record of the batch that it is as of. */
+static int base_of(const struct pg_snapshot *s, struct kv_redo_base *base)
+{
+	struct kv_redo_rec r;
+
+	_Static_assert(sizeof(r) <= PG_HEAD, "the header is kept");
+	if (s->s_headlen < sizeof(r))
+		return -EIO;
+	memcpy(&r, s->s_head, sizeof(r));
+	if (le64toh(r.rr_batch) != s->s_folded)
+		return -EIO;
+	base->ba_batch = s->s_folded;
+	memcpy(base->ba_sum, r.rr_sum, KV_REDO_SUM);
+	return 0;
+}
+
+static int redo_base(void *log, kv_redo_pair_fn fn, void *arg, struct kv_redo_base *base, char *err,
+		     size_t errlen)
+{
+	struct pg_redo *pr = log;
+	struct base_rows br = {fn, arg};
+	struct pg_snapshot s = {.s_row = base_row, .s_arg = &br};
+	char why[PG_WHY] = "";
+	int rc;
+
+	/* What comes behind the state stays until this copy has it. */
+	pthread_mutex_lock(&pr->pr_lock);
+	rc = pg_read_keep(pr->pr_watch, pr->pr_o.o_owner, 0);
+	if (rc)
+		fail(rc, err, errlen, pg_watch_why(pr->pr_watch));
+	pthread_mutex_unlock(&pr->pr_lock);
+	if (rc)
+		return rc;
+	rc = pg_snapshot(&pr->pr_o, &s, why);
+	if (rc)
+		return fail(rc, err, errlen, why);
+	if (!s.s_folded)
+		return -ENOENT;
+	rc = base_of(&s, base);
+	if (rc)
+		return fail(rc, err, errlen, "its table does not say which batch it is as of");
+	log_info("the log in PostgreSQL: a new copy begins with batch %lu",
+		 (unsigned long)s.s_folded);
+	return 0;
+}
+
+void pg_redo_keep(struct pg_redo *pr, uint64_t batch)
+{
+	pthread_mutex_lock(&pr->pr_lock);
+	/* Where it fails, more is kept than is needed, until the next time. */
+	pg_read_keep(pr->pr_watch, pr->pr_o.o_owner, batch);
+	pthread_mutex_unlock(&pr->pr_lock);
+}
+
+static void redo_trim(void *log, uint64_t upto)
+{
+	pg_redo_keep(log, upto);
+}
+
+static void redo_state(void *log, struct kv_redo_state *out)
+{
+	struct pg_redo *pr = log;
+	struct pg_log *l = atomic_load(&pr->pr_log);
+	char why[PG_WHY] = "";
+
+	*out = (struct kv_redo_state){.rs_up = atomic_load(&pr->pr_up),
+				      .rs_last = atomic_load(&pr->pr_acked)};
+	if (l) {
+		out->rs_up = pg_log_state(l, why) == PG_LOG_LIVE;
+		out->rs_last = pg_log_batch(l);
+	}
+	snprintf(out->rs_why, sizeof(out->rs_why), "%.*s", (int)sizeof(out->rs_why) - 1, why);
+}
+
+static const struct kv_redo_ops redo_ops = {
+	.ro_name = "PostgreSQL",
+	.ro_id = redo_id,
+	.ro_take = redo_take,
+	.ro_append = redo_append,
+	.ro_read = redo_read,
+	.ro_base = redo_base,
+	.ro_trim = redo_trim,
+	.ro_state = redo_state,
+};
+
+/* ---- fold ---- */
+
+static _Thread_local const struct pg_redo *folding;
+
+/* A record that is not whole is not folded. */
+static int decode(const void *data, size_t len, pg_write_fn *write, void *arg)
+{
+	uint32_t pos = sizeof(struct kv_redo_rec);
+	struct kv_redo_rec *r = malloc(len + 1);
+	struct kv_write w;
+	int rc = r ? 0 : -ENOMEM, got = 0;
+
+	if (r)
+		memcpy(r, data, len);
+	if (!rc && (len < sizeof(*r) ||
+		    !kv_redo_rec_ok(folding->pr_ident, r->rr_before, le64toh(r->rr_batch), r, len)))
+		rc = -EIO;
+	while (!rc && (got = kv_redo_rec_next(r, &pos, &w)) > 0)
+		rc = write(arg, (struct iovec){(void *)w.w_key.s_data, w.w_key.s_len},
+			   (struct iovec){w.w_del ? NULL : (void *)w.w_val.s_data, w.w_val.s_len});
+	free(r);
+	return rc ? rc : got < 0 ? got : 0;
+}
+
+/* Returns false when this process stops. */
+static bool fold_sleep(struct pg_redo *pr, uint32_t ms)
+{
+	struct timespec until;
+	bool stop;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += ms / 1000;
+	until.tv_nsec += (long)(ms % 1000) * 1000000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_sec++;
+		until.tv_nsec -= 1000000000;
+	}
+	pthread_mutex_lock(&pr->pr_fold_lock);
+	while (!pr->pr_fold_stop &&
+	       !pthread_cond_timedwait(&pr->pr_fold_wake, &pr->pr_fold_lock, &until))
+		;
+	stop = pr->pr_fold_stop;
+	pthread_mutex_unlock(&pr->pr_fold_lock);
+	return !stop;
+}
+
+static void *folder(void *arg)
+{
+	struct pg_redo *pr = arg;
+	bool said = false;
+
+	folding = pr;
+	while (fold_sleep(pr, FOLD_EVERY_MS)) {
+		int64_t n;
+
+		do
+			n = pg_fold_step(pr->pr_fold, FOLD_BYTES);
+		while (n > 0 && fold_sleep(pr, 0));
+		if (n == 0)
+			pg_fold_trim(pr->pr_fold, KEPT_S);
+		if (n < 0 && n != -EAGAIN && !said)
+			log_error("the log in PostgreSQL cannot be folded into its table, and "
+				  "grows: %s",
+				  n == -EIO ? "a batch in it is damaged" : strerror((int)-n));
+		said = n < 0 && n != -EAGAIN;
+	}
+	return NULL;
+}
+
+int pg_redo_fold(struct pg_redo *pr)
+{
+	int rc = pg_fold_open(&pr->pr_fold, &pr->pr_o, decode);
+
+	if (!rc)
+		rc = -pthread_create(&pr->pr_folder, NULL, folder, pr);
+	pr->pr_folds = !rc;
+	return rc;
+}
+
+static void fold_end(struct pg_redo *pr)
+{
+	if (pr->pr_folds) {
+		pthread_mutex_lock(&pr->pr_fold_lock);
+		pr->pr_fold_stop = true;
+		pthread_cond_signal(&pr->pr_fold_wake);
+		pthread_mutex_unlock(&pr->pr_fold_lock);
+		pthread_join(pr->pr_folder, NULL);
+	}
+	if (pr->pr_fold)
+		pg_fold_close(pr->pr_fold);
+}
+
+/* ---- begin and end ---- */
+
+static void on_held(void *arg, uint64_t end_ns)
+{
+	store_lease_extend(((struct pg_redo *)arg)->pr_lease, end_ns);
+}
+
+static void on_lost(void *arg, const char *why)
+{
+	(void)arg;
+	store_lease_lost(why);
+}
+
+int pg_redo_check(const char *conninfo, char *err, size_t errlen)
+{
+	char why[PG_WHY] = "";
+
+	if (pg_conninfo_check(conninfo, why)) {
+		snprintf(err, errlen, "%s", why);
+		return -EINVAL;
+	}
+	if (pg_has_password(conninfo)) {
+		snprintf(err, errlen,
+			 "others can see a password here: use passfile= or a client certificate");
+		return -EINVAL;
+	}
+	return 0;
+}
+
+int pg_redo_open(struct pg_redo **out, const struct pg_redo_opts *o, char *err, size_t errlen)
+{
+	struct pg_redo *pr = calloc(1, sizeof(*pr));
+	pthread_condattr_t attr;
+	int rc;
+
+	*out = NULL;
+	if (!pr)
+		return fail(-ENOMEM, err, errlen, NULL);
+	pr->pr_kv = (struct kv_redo){&redo_ops, pr};
+	pr->pr_lease = o->po_lease;
+	pr->pr_o = (struct pg_options){.o_conninfo = o->po_conninfo,
+				       .o_inst = o->po_inst,
+				       .o_owner = o->po_owner,
+				       .o_lease_ms = o->po_lease_ms,
+				       .o_rank_ms = o->po_rank_ms,
+				       .o_replicas = o->po_replicas,
+				       .o_held = on_held,
+				       .o_lost = on_lost,
+				       .o_arg = pr};
+	rc = pg_watch_open(&pr->pr_watch, &pr->pr_o);
+	if (rc) {
+		free(pr);
+		return fail(rc, err, errlen, NULL);
+	}
+	pthread_mutex_init(&pr->pr_lock, NULL);
+	pthread_mutex_init(&pr->pr_fold_lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&pr->pr_fold_wake, &attr);
+	pthread_condattr_destroy(&attr);
+	*out = pr;
+	return 0;
+}
+
+const struct kv_redo *pg_redo_kv(struct pg_redo *pr)
+{
+	return &pr->pr_kv;
+}
+
+int pg_redo_look(struct pg_redo *pr, bool *due, char *err, size_t errlen)
+{
+	struct pg_row row;
+	int rc;
+
+	*due = atomic_load(&pr->pr_log) != NULL;
+	if (*due)
+		return 0;
+	pthread_mutex_lock(&pr->pr_lock);
+	rc = look_locked(pr, &row, err, errlen);
+	*due = !rc && pg_watch_due(pr->pr_watch);
+	pthread_mutex_unlock(&pr->pr_lock);
+	if (!rc && memcmp(row.r_ident, pr->pr_ident, KV_REDO_ID))
+		return fail(-ESTALE, err, errlen, "it was replaced by another log");
+	return rc;
+}
+
+void pg_redo_stop(struct pg_redo *pr)
+{
+	struct pg_log *l = atomic_load(&pr->pr_log);
+
+	atomic_store(&pr->pr_stop, true);
+	if (l)
+		pg_log_stop(l);
+}
+
+int pg_redo_close(struct pg_redo *pr)
+{
+	struct pg_log *l = atomic_load(&pr->pr_log);
+	int rc;
+
+	fold_end(pr);
+	rc = l ? pg_log_close(l, true) : 0;
+	pg_watch_close(pr->pr_watch);
+	pthread_mutex_destroy(&pr->pr_lock);
+	pthread_mutex_destroy(&pr->pr_fold_lock);
+	pthread_cond_destroy(&pr->pr_fold_wake);
+	free(pr);
+	return rc;
+}

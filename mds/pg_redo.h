@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pg_redo.h - an instance's log in PostgreSQL (pg/pg.h) as the redo log of a store (kv/kv_redo.h).
+ *
+ * A batch of the store is a batch of the log. The process follows the log until it takes it
+ * (ro_take: a claim), and appends after that. Two connections: that of the holder appends and
+ * beats; another one looks at the row, reads, and says what this copy needs no longer.
+ *
+ * Doubt: ro_append returns only when the outcome is known, or when this process is deposed or
+ * stopped. A deposed process does not know what became of its last batch, so it answers
+ * KV_REDO_STOPPED, and never KV_REDO_DEPOSED.
+ *
+ * The lease: each statement that PostgreSQL answered extends the store's lease, counted from the
+ * moment at which it was sent. A process that is deposed ends at once.
+ *
+ * Errors are negative errno, with one line in err. -EAGAIN: no answer now; try again.
+ */
+#ifndef MDS_PG_REDO_H
+#define MDS_PG_REDO_H
+#include "base/store_lease.h"
+#include "kv/kv_redo.h"
+
+struct pg_redo_opts {
+	const char *po_conninfo; /* libpq's. These two are the caller's until pg_redo_close */
+	const char *po_owner;	 /* names this copy: the machine and the store's folder */
+	uint32_t po_inst;
+	uint32_t po_lease_ms; /* the same for all processes of the instance; at least 100 */
+	uint32_t po_rank_ms;  /* waits so much longer than the lease before it claims */
+	uint32_t po_replicas; /* 2: a commit is at a synchronous standby too; 1: not */
+	struct store_lease *po_lease;
+};
+
+struct pg_redo;
+/* -EINVAL: the conninfo is wrong, or has a password in it. Connects to nothing. */
+int pg_redo_check(const char *conninfo, char *err, size_t errlen);
+int pg_redo_open(struct pg_redo **out, const struct pg_redo_opts *o, char *err, size_t errlen);
+/* For kv_open. */
+const struct kv_redo *pg_redo_kv(struct pg_redo *pr);
+/* A follower: looks at the instance's row. Call it every 1/20 of the lease. due: ro_take can
+ * succeed now: nobody holds the instance, or the holder's lease is over. -ENOENT: there is no such
+ * instance. */
+int pg_redo_look(struct pg_redo *pr, bool *due, char *err, size_t errlen);
+/* Says that this copy has all up to batch. */
+void pg_redo_keep(struct pg_redo *pr, uint64_t batch);
+/* The holder: folds the log into the table from now on, on a thread of its own, and frees what all
+ * copies have. */
+int pg_redo_fold(struct pg_redo *pr);
+/* Any thread: waits for PostgreSQL end: ro_append returns KV_REDO_STOPPED. */
+void pg_redo_stop(struct pg_redo *pr);
+/* After kv_close. A holder gives the instance up, so that another process need not wait. Returns
+ * -EAGAIN if PostgreSQL did not say that it is free. */
+int pg_redo_close(struct pg_redo *pr);
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pg_redo_none.c - in a build without PostgreSQL: the configuration is refused, and nothing else is
+ * ever called. */
+#include "mds/pg_redo.h"
+#include <errno.h>
+#include <stdio.h>
+
+int pg_redo_check(const char *conninfo, char *err, size_t errlen)
+{
+	(void)conninfo;
+	snprintf(err, errlen, "this weft-mds was built without PostgreSQL (configure)");
+	return -ENOSYS;
+}
+
+int pg_redo_open(struct pg_redo **out, const struct pg_redo_opts *o, char *err, size_t errlen)
+{
+	(void)o;
+	*out = NULL;
+	return pg_redo_check("", err, errlen);
+}
+
+const struct kv_redo *pg_redo_kv(struct pg_redo *pr)
+{
+	(void)pr;
+	return NULL;
+}
+
+int pg_redo_look(struct pg_redo *pr, bool *due, char *err, size_t errlen)
+{
+	(void)pr;
+	*due = false;
+	return pg_redo_check("", err, errlen);
+}
+
+void pg_redo_keep(struct pg_redo *pr, uint64_t batch)
+{
+	(void)pr, (void)batch;
+}
+
+int pg_redo_fold(struct pg_redo *pr)
+{
+	(void)pr;
+	return -ENOSYS;
+}
+
+void pg_redo_stop(struct pg_redo *pr)
+{
+	(void)pr;
+}
+
+int pg_redo_close(struct pg_redo *pr)
+{
+	(void)pr;
+	return 0;
+}

@@ -1,0 +1,376 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""A metadata server whose log is in PostgreSQL: what it answered outlives the process and its
+folder, one process at a time answers, and while PostgreSQL is away clients wait. Prints TAP.
+
+PostgreSQL is real, a primary and two synchronous standbys (tests/ha/pgcluster). Each test has an
+instance of its own there, and "a" and "b" are two processes of it. A packet socket counts what
+leaves the port of one.
+"""
+import contextlib
+import glob
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
+from harness import *  # noqa: E402,F403
+from daemons import environment, program  # noqa: E402
+from nfs41 import Client, err  # noqa: E402
+from sniffer import Sniffer  # noqa: E402
+
+# Long enough that a loaded machine causes no takeover that a test does not want.
+LEASE_S = 4
+INSTANCES = itertools.count(1)
+
+
+class Postgres:
+    def __init__(self):
+        self.top = tempfile.mkdtemp(prefix="weft-pg-test.")
+        os.chmod(self.top, 0o755)
+        self.dir = os.path.join(self.top, "pg")
+        self("make")
+
+    def __call__(self, *what):
+        done = subprocess.run(["bash", os.path.join(SRC, "tests/ha/pgcluster"), self.dir, *what],
+                              capture_output=True, text=True, timeout=300, check=False)
+        check(done.returncode, 0, f"pgcluster {what}: {done.stdout[-500:]}{done.stderr[-500:]}")
+        return done.stdout.strip()
+
+    def sql(self, text):
+        return self("sql", "p", text)
+
+    def init(self, inst):
+        return subprocess.run(
+            [program("weft"), "pg", "init", "--instance", str(inst),
+             f"host={self.dir}/p dbname=postgres user=postgres"],
+            capture_output=True, text=True, timeout=120, check=True).stdout
+
+    def down(self):
+        self("end")
+        shutil.rmtree(self.top)
+
+
+class World:
+    def __init__(self, pg, inst):
+        self.top = tempfile.mkdtemp(prefix="weft-pg-test.")
+        self.pg, self.inst = pg, inst
+        self.run, self.clients = {}, []
+        self.port = {"a": 12111, "b": 12112, "ds": 12113}
+        self.admin = {n: f"unix:{self.top}/{n}.sock" for n in self.port}
+        with open(f"{self.top}/key", "w", opener=lambda p, f: os.open(p, f, 0o600),
+                  encoding="ascii") as f:
+            f.write("5" * 64 + "\n")
+        with open(f"{self.top}/exports", "w", encoding="ascii") as f:
+            f.write('export "/" {\n  client "*" { access = rw  squash = none  '
+                    'privileged_port = false  sec = {sys, none} }\n}\n')
+        pg.init(inst)
+
+    def sql(self, text):
+        """$ stands for the instance."""
+        return self.pg.sql(text.replace("$", str(self.inst)))
+
+    def keys(self, name, *more):
+        own = [f"mds.store={self.top}/{name}", f"mds.listen=127.0.0.1:{self.port[name]}",
+               f"mds.cluster_key={self.top}/key", f"mds.admin={self.admin[name]}",
+               f"mds.exports={self.top}/exports", "mds.lease=20s", "mds.grace=2s",
+               f"mds.log=postgresql:host={self.pg.dir}/p dbname=postgres user=weft",
+               f"mds.fs={self.inst}", f"mds.log_lease={LEASE_S}s", *more]
+        return [x for s in own for x in ("-o", s)]
+
+    def start(self, name, *more):
+        with open(f"{self.top}/{name}.log", "ab") as log:
+            # pylint: disable=consider-using-with
+            self.run[name] = subprocess.Popen([program("weft-mds"), *self.keys(name, *more)],
+                                              stderr=log, stdout=log, env=environment("weft-mds"))
+
+    def ds(self):
+        own = [f"ds.cluster_key={self.top}/key", f"ds.store={self.top}/ds", "ds.name=ds",
+               f"ds.listen=127.0.0.1:{self.port['ds']}", f"ds.admin={self.admin['ds']}",
+               f"ds.mds=127.0.0.1:{self.port['a']},127.0.0.1:{self.port['b']}",
+               "ds.heartbeat=300ms"]
+        with open(f"{self.top}/ds.log", "ab") as log:
+            # pylint: disable=consider-using-with
+            self.run["ds"] = subprocess.Popen(
+                [program("weft-ds"), *[x for s in own for x in ("-o", s)]],
+                stderr=log, stdout=log, env=environment("weft-ds"))
+
+    def log(self, name):
+        with contextlib.suppress(FileNotFoundError), \
+                open(f"{self.top}/{name}.log", encoding="utf-8") as f:
+            return f.read()
+        return ""
+
+    def serves(self, name, times=1):
+        """Waits until this process has begun to serve for the nth time."""
+        def done():
+            check(self.run[name].poll(), None, f"{name} runs: {self.log(name)[-800:]}")
+            return self.log(name).count("serving: boot") >= times
+        eventually(done, 60, f"{name} serves")
+
+    def says(self, name, text):
+        eventually(lambda: text in self.log(name), 60, f"{name} says \"{text}\"")
+
+    def ended(self, name):
+        """Waits for its end. Returns its status."""
+        got = self.run.pop(name).wait(90)
+        return got
+
+    def kill(self, name):
+        self.run[name].kill()
+        self.ended(name)
+
+    def stop(self, name):
+        self.run[name].terminate()
+        return self.ended(name)
+
+    def client(self, name, **how):
+        c = Client(("127.0.0.1", self.port[name]), **how)
+        self.clients.append(c)
+        return c
+
+    def drop(self):
+        for c in self.clients:
+            c.drop()
+        self.clients.clear()
+
+    def down(self):
+        self.drop()
+        for p in self.run.values():
+            p.send_signal(signal.SIGCONT)
+            p.kill()
+            p.wait(60)
+        bad = [line for path in glob.glob(f"{self.top}/*.log")
+               for line in self.log(os.path.basename(path)[:-4]).splitlines()
+               if "Sanitizer" in line or "ssert" in line or "runtime error" in line]
+        shutil.rmtree(self.top)
+        if bad:
+            raise Failed("a daemon complains: " + "; ".join(bad[:5]))
+
+
+def make_files(c, where, n):
+    d = c.mkdir(c.root(), where, attrs={"mode": 0o777})
+    for i in range(n):
+        c.ok(putfh(d), create(DIR, f"f{i}"))
+    return d
+
+
+def has_files(c, where, n):
+    d = c.ok(putfh(c.root()), lookup(where), getfh()).fh
+    for i in range(n):
+        c.ok(putfh(d), lookup(f"f{i}"))
+
+
+def both(w):
+    """"a" serves, and "b" stands by."""
+    w.start("a")
+    w.serves("a")
+    w.start("b")
+    w.says("b", f"standby: another process holds instance {w.inst}")
+    check("serving" in w.log("b"), False, "a standby that serves")
+
+
+def test_what_was_answered_outlives_the_process_and_its_folder(w):
+    w.start("a")
+    w.serves("a")
+    make_files(w.client("a"), "one", 30)
+    w.drop()
+    w.kill("a")
+    w.start("a")
+    w.serves("a", 2)
+    c = w.client("a")
+    has_files(c, "one", 30)
+    make_files(c, "two", 30)
+    eventually(lambda: w.sql("select folded = acked and folded > 60 from weft.instance"
+                             " join weft.fold on inst = id where id = $") == "t",
+               what="the table follows")
+    make_files(c, "three", 30)
+    w.drop()
+    w.kill("a")
+    shutil.rmtree(f"{w.top}/a")
+    w.start("a")
+    w.serves("a", 3)
+    check("a new copy begins with batch" in w.log("a"), True, w.log("a")[-800:])
+    c = w.client("a")
+    for where in ("one", "two", "three"):
+        has_files(c, where, 30)
+    epochs = w.sql("select epoch from weft.instance where id = $")
+    check(epochs, "3")
+
+
+def test_clients_wait_while_postgresql_is_away(w):
+    w.start("a")
+    w.serves("a")
+    c, two = w.client("a"), w.client("a")
+    d = make_files(c, "d", 1)
+    w.says("a", "data server 1 (ds): ")
+    s, f = c.open(d, "f", attrs={"mode": 0o666})
+    began = w.log("a").count("serving: boot")
+    w.pg("pause", "p")
+    made = c.begin(putfh(d), create(DIR, "made"))
+    # A look needs no PostgreSQL, but a lease.
+    w.says("a", "the store is not held now")
+    seen = two.begin(putfh(d), lookup("f0"))
+    for one, what in ((c, made), (two, seen)):
+        with contextlib.suppress(TimeoutError):
+            one.finish(what, 1)
+            raise Failed("a reply came while the store was not held")
+    w.pg("resume", "p")
+    check(err(c.finish(made).status), "OK")
+    check(err(two.finish(seen).status), "OK")
+    # The open of before, without reclaim: there was no new boot.
+    c.ok(putfh(f), setattr_(s, size=7), close(s))
+    check(w.log("a").count("serving: boot"), began)
+    check("grace" in w.log("a").rpartition("is not held now")[2], False, "grace")
+    check(w.sql("select epoch from weft.instance where id = $"), "1")
+    for one in ("s1", "s2"):
+        w.pg("pause", one)
+    made = c.begin(putfh(d), create(DIR, "replicated"))
+    with contextlib.suppress(TimeoutError):
+        c.finish(made, 2)
+        raise Failed("a change that no standby has was answered")
+    for one in ("s1", "s2"):
+        w.pg("resume", one)
+    check(err(c.finish(made).status), "OK")
+
+
+def test_a_standby_takes_over_from_one_that_was_killed(w):
+    both(w)
+    c = w.client("a")
+    make_files(c, "d", 20)
+    w.kill("a")
+    w.serves("b")
+    has_files(w.client("b"), "d", 20)
+    # The first comes back as the standby.
+    w.start("a")
+    w.says("a", f"standby: another process holds instance {w.inst}")
+    make_files(w.client("b"), "e", 20)
+    w.drop()
+    check(w.stop("b"), 0)
+    w.serves("a", 2)
+    c = w.client("a")
+    has_files(c, "d", 20)
+    has_files(c, "e", 20)
+
+
+def test_one_that_was_deposed_says_nothing_more(w):
+    both(w)
+    c, two = w.client("a"), w.client("a")
+    d = make_files(c, "d", 20)
+    sniff = Sniffer(w.port["a"])
+    c.ok(putfh(d), lookup("f1"))
+    check(sniff.bytes() > 0, True, "bytes that the sniffer sees")
+    stand_still(w.run["a"].pid)
+    sniff.bytes()
+    c.begin(putfh(d), create(DIR, "late"))
+    two.begin(putfh(d), lookup("f2"))
+    w.serves("b")
+    b = w.client("b")
+    has_files(b, "d", 20)
+    make_files(b, "e", 20)
+    w.run["a"].send_signal(signal.SIGCONT)
+    check(w.ended("a") != 0, True, "status")
+    check("another instance holds the store" in w.log("a"), True, w.log("a")[-800:])
+    check(sniff.bytes(), 0, "bytes that left")
+    sniff.close()
+    d = b.ok(putfh(b.root()), lookup("d"), getfh()).fh
+    b.ok(putfh(d), lookup("f2"))
+    first_ = b.call(putfh(d), lookup("late"))
+    check(err(first_.status), "NOENT")
+
+
+def refuses(w, text, *more, status=None):
+    before = len(w.log("a"))
+    w.start("a", *more)
+    got = w.ended("a")
+    check(got != 0 if status is None else got == status, True, f"status {got}")
+    check(text in w.log("a")[before:], True, f"{text!r}: {w.log('a')[before:][-600:]}")
+
+
+def test_a_wrong_log_is_told(w):
+    refuses(w, "expected postgresql:", "mds.log=oracle:x", status=2)
+    refuses(w, "others can see a password", "mds.log=postgresql:password=x", status=2)
+    refuses(w, "there is no instance 77", "mds.fs=77")
+    # Files of another log are not taken for this one's.
+    w.start("a", "mds.log=")
+    w.serves("a")
+    w.stop("a")
+    refuses(w, "the store has its log in files")
+    shutil.rmtree(f"{w.top}/a")
+    w.start("a")
+    w.serves("a", 2)
+    w.stop("a")
+    refuses(w, "the store is a copy of a log elsewhere", "mds.log=")
+    check("is there" in w.pg.init(w.inst), True)
+
+
+def test_a_log_that_was_set_back_is_noticed(w):
+    w.start("a")
+    w.serves("a")
+    make_files(w.client("a"), "d", 20)
+    w.drop()
+    w.stop("a")
+    w.sql("delete from weft.log_$_0 where batch > (select batch - 3 from weft.instance"
+          " where id = $)")
+    w.sql("update weft.instance set batch = batch - 3, acked = batch - 3 where id = $")
+    refuses(w, "the copy holds batch")
+    # The same, but the log goes on from there: another history with the same numbers.
+    shutil.copytree(f"{w.top}/a", f"{w.top}/kept")
+    shutil.rmtree(f"{w.top}/a")
+    w.sql("delete from weft.kv where inst = $;"
+          "update weft.fold set folded = 0, head = '' where inst = $")
+    w.start("a")
+    w.serves("a", 2)
+    make_files(w.client("a"), "other", 20)
+    w.drop()
+    w.stop("a")
+    shutil.rmtree(f"{w.top}/a")
+    os.rename(f"{w.top}/kept", f"{w.top}/a")
+    refuses(w, "does not follow from what the copy holds")
+
+
+def test_a_row_that_is_gone_ends_the_process(w):
+    w.start("a")
+    w.serves("a")
+    make_files(w.client("a"), "d", 2)
+    w.sql("delete from weft.fold where inst = $; delete from weft.reader where inst = $;"
+          "delete from weft.instance where id = $")
+    check(w.ended("a") != 0, True, "status")
+    w.says("a", "its row is gone")
+
+
+@contextlib.contextmanager
+def around(pg):
+    w = World(pg, next(INSTANCES))
+    try:
+        w.ds()
+        yield (w,)
+    except BaseException:
+        for one in "ab":
+            print("\n".join(f"# {one}: {line}" for line in w.log(one).splitlines()[-12:]))
+        raise
+    finally:
+        w.down()
+
+
+def main():
+    if not glob.glob("/usr/lib/postgresql/*/bin/initdb"):
+        return tap.skip("there is no PostgreSQL")
+    got = subprocess.run([program("weft-mds"), "--check=values", "-o",
+                          "mds.log=postgresql:host=/"], capture_output=True, text=True,
+                         check=False)
+    if "built without PostgreSQL" in got.stderr:
+        return tap.skip("weft-mds was built without PostgreSQL")
+    pg = Postgres()
+    try:
+        return tap.run(tap.named(globals()), lambda name: around(pg))
+    finally:
+        pg.down()
+
+
+if __name__ == "__main__":
+    main()
