@@ -28,27 +28,27 @@
 #define TELL_MS	   10000
 
 struct job_revocation {
-	struct mds *e_m;
-	struct loop *e_loop;
-	pthread_mutex_t e_lock; /* protects the fields up to e_view: any thread */
-	bool e_again, e_asked;	/* e_asked: the next pass has a caller that knows its number */
-	struct job_revocation_view e_view;
-	uint64_t e_rest_until, e_began_ms, e_told_ms;
-	struct export_revocation *e_row;
-	size_t e_nrow, e_rowcap;
+	struct mds *jrv_m;
+	struct loop *jrv_loop;
+	pthread_mutex_t jrv_lock;  /* protects the fields up to jrv_view: any thread */
+	bool jrv_again, jrv_asked; /* jrv_asked: the next pass has a caller that knows its number */
+	struct job_revocation_view jrv_view;
+	uint64_t jrv_rest_until, jrv_began_ms, jrv_told_ms;
+	struct export_revocation *jrv_row;
+	size_t jrv_nrow, jrv_rowcap;
 	/* the pass */
-	struct loop_timer e_timer;
-	struct kv_txn *e_txn;
-	uint64_t e_generation, e_cursor;
+	struct loop_timer jrv_timer;
+	struct kv_txn *jrv_txn;
+	uint64_t jrv_generation, jrv_cursor;
 	/* The directory of the last file, and whether it is below; 0: not known in this
 	 * snapshot. */
-	uint64_t e_dir;
-	bool e_dir_below;
-	bool e_waiting, e_all, e_failed; /* all: no file is left to be examined */
-	bool e_known;			 /* e_asked, of this pass */
-	unsigned e_seen, e_busy, e_found;
-	uint64_t e_ino[AT_ONCE];
-	struct kv_op e_op;
+	uint64_t jrv_dir;
+	bool jrv_dir_below;
+	bool jrv_waiting, jrv_all, jrv_failed; /* all: no file is left to be examined */
+	bool jrv_known;			       /* jrv_asked, of this pass */
+	unsigned jrv_seen, jrv_busy, jrv_found;
+	uint64_t jrv_ino[AT_ONCE];
+	struct kv_op jrv_op;
 };
 
 static void revoke_exports_step(struct job_revocation *e);
@@ -110,12 +110,12 @@ static bool revoke_exports_below(struct job_revocation *e, const struct ns_inode
 {
 	if (i->i_nlink > 1)
 		return true;
-	if (!e->e_dir || e->e_dir != i->i_parent) {
-		e->e_dir = i->i_parent;
-		e->e_dir_below =
-			lies(e->e_m->m_ns, e->e_txn, e->e_dir, e->e_row, e->e_nrow) != BESIDE;
+	if (!e->jrv_dir || e->jrv_dir != i->i_parent) {
+		e->jrv_dir = i->i_parent;
+		e->jrv_dir_below = lies(e->jrv_m->m_ns, e->jrv_txn, e->jrv_dir, e->jrv_row,
+					e->jrv_nrow) != BESIDE;
 	}
-	return e->e_dir_below;
+	return e->jrv_dir_below;
 }
 
 /* ---- the pass ---- */
@@ -125,24 +125,24 @@ static int revoke_exports_look_file(void *arg, const struct ns_inode *i)
 	struct job_revocation *e = arg;
 	struct lo_map map;
 
-	if (e->e_found + e->e_busy == AT_ONCE || e->e_seen == LOOK_FILES) {
-		e->e_all = false;
+	if (e->jrv_found + e->jrv_busy == AT_ONCE || e->jrv_seen == LOOK_FILES) {
+		e->jrv_all = false;
 		return 1;
 	}
-	e->e_seen++;
-	e->e_cursor = i->i_ino + 1;
+	e->jrv_seen++;
+	e->jrv_cursor = i->i_ino + 1;
 	if (!lo_map_decode(i->i_blob, &map) && !map.lm_clean && revoke_exports_below(e, i))
-		e->e_ino[e->e_found++] = i->i_ino;
+		e->jrv_ino[e->jrv_found++] = i->i_ino;
 	return 0;
 }
 
 static void revoke_exports_tell(struct job_revocation *e)
 {
-	const struct job_revocation_view *v = &e->e_view;
+	const struct job_revocation_view *v = &e->jrv_view;
 
-	if (clock_mono_ms() - e->e_told_ms < TELL_MS)
+	if (clock_mono_ms() - e->jrv_told_ms < TELL_MS)
 		return;
-	e->e_told_ms = clock_mono_ms();
+	e->jrv_told_ms = clock_mono_ms();
 	log_info("changed exports: %lu files examined so far; old capabilities for %lu of them "
 		 "are invalid now",
 		 (unsigned long)v->ev_looked, (unsigned long)v->ev_ended);
@@ -158,47 +158,47 @@ static void fenced(void *arg, int err)
 			"changed exports: a data server has not confirmed the fence of a file yet");
 	else if (err)
 		log_error("changed exports: cannot fence a file: %s", strerror(-err));
-	e->e_failed |= err && err != -ETIMEDOUT;
-	e->e_busy--;
-	pthread_mutex_lock(&e->e_lock);
-	e->e_view.ev_ended += !err || err == -ETIMEDOUT;
-	e->e_view.ev_unconfirmed += err == -ETIMEDOUT;
-	pthread_mutex_unlock(&e->e_lock);
+	e->jrv_failed |= err && err != -ETIMEDOUT;
+	e->jrv_busy--;
+	pthread_mutex_lock(&e->jrv_lock);
+	e->jrv_view.ev_ended += !err || err == -ETIMEDOUT;
+	e->jrv_view.ev_unconfirmed += err == -ETIMEDOUT;
+	pthread_mutex_unlock(&e->jrv_lock);
 	revoke_exports_step(e);
 }
 
 static void revoke_exports_look(struct job_revocation *e)
 {
-	struct mds *m = e->e_m;
-	int err = kv_read_begin(m->m_kv, &e->e_txn);
+	struct mds *m = e->jrv_m;
+	int err = kv_read_begin(m->m_kv, &e->jrv_txn);
 
-	e->e_seen = e->e_found = 0;
-	e->e_dir = 0;
+	e->jrv_seen = e->jrv_found = 0;
+	e->jrv_dir = 0;
 	if (!err) {
-		e->e_all = true;
-		err = ns_files(m->m_ns, e->e_txn, e->e_cursor, revoke_exports_look_file, e);
-		kv_read_end(e->e_txn);
+		e->jrv_all = true;
+		err = ns_files(m->m_ns, e->jrv_txn, e->jrv_cursor, revoke_exports_look_file, e);
+		kv_read_end(e->jrv_txn);
 	}
 	if (err) {
 		log_error("changed exports: cannot read the files: %s", strerror(-err));
-		e->e_all = e->e_failed = true;
+		e->jrv_all = e->jrv_failed = true;
 	}
-	pthread_mutex_lock(&e->e_lock);
-	e->e_view.ev_looked += e->e_seen;
-	pthread_mutex_unlock(&e->e_lock);
+	pthread_mutex_lock(&e->jrv_lock);
+	e->jrv_view.ev_looked += e->jrv_seen;
+	pthread_mutex_unlock(&e->jrv_lock);
 	revoke_exports_tell(e);
-	e->e_busy += e->e_found;
-	for (unsigned i = 0; i < e->e_found; i++)
-		excl_recall_and_fence_all(&m->m_file, e->e_loop, e->e_ino[i], fenced, e);
+	e->jrv_busy += e->jrv_found;
+	for (unsigned i = 0; i < e->jrv_found; i++)
+		excl_recall_and_fence_all(&m->m_file, e->jrv_loop, e->jrv_ino[i], fenced, e);
 	crash_point("ending");
 	revoke_exports_step(e);
 }
 
 static void look_now(struct loop_timer *t)
 {
-	struct job_revocation *e = hash_entry(t, struct job_revocation, e_timer);
+	struct job_revocation *e = hash_entry(t, struct job_revocation, jrv_timer);
 
-	e->e_waiting = false;
+	e->jrv_waiting = false;
 	revoke_exports_look(e);
 }
 
@@ -206,31 +206,31 @@ static void look_now(struct loop_timer *t)
 
 static void revoke_exports_finish(struct job_revocation *e, bool again)
 {
-	pthread_mutex_lock(&e->e_lock);
+	pthread_mutex_lock(&e->jrv_lock);
 	/* The first pass after a start, when nothing was left to be done, is no work. */
-	if (e->e_nrow || e->e_view.ev_number || e->e_known)
-		job_revoke_over(e->e_m, &e->e_view, again);
-	e->e_again |= again;
-	e->e_view.ev_running = false;
-	e->e_view.ev_number++;
-	pthread_mutex_unlock(&e->e_lock);
-	e->e_rest_until = again ? clock_mono_ms() + REST_MS : 0;
+	if (e->jrv_nrow || e->jrv_view.ev_number || e->jrv_known)
+		job_revoke_over(e->jrv_m, &e->jrv_view, again);
+	e->jrv_again |= again;
+	e->jrv_view.ev_running = false;
+	e->jrv_view.ev_number++;
+	pthread_mutex_unlock(&e->jrv_lock);
+	e->jrv_rest_until = again ? clock_mono_ms() + REST_MS : 0;
 }
 
 static int over_run(struct kv_op *op, struct kv_txn *t)
 {
-	struct job_revocation *e = hash_entry(op, struct job_revocation, e_op);
+	struct job_revocation *e = hash_entry(op, struct job_revocation, jrv_op);
 	int err = 0;
 
-	for (size_t i = 0; !err && i < e->e_nrow; i++)
-		err = export_revocation_over(t, &e->e_row[i]);
+	for (size_t i = 0; !err && i < e->jrv_nrow; i++)
+		err = export_revocation_over(t, &e->jrv_row[i]);
 	return err;
 }
 
 static void over_done(struct kv_op *op, int err)
 {
-	struct job_revocation *e = hash_entry(op, struct job_revocation, e_op);
-	const struct job_revocation_view *v = &e->e_view;
+	struct job_revocation *e = hash_entry(op, struct job_revocation, jrv_op);
+	const struct job_revocation_view *v = &e->jrv_view;
 
 	if (err)
 		log_error("changed exports: cannot record that all files were examined, starting "
@@ -241,31 +241,31 @@ static void over_done(struct kv_op *op, int err)
 			"changed exports: all %lu files examined; old capabilities for %lu of them "
 			"are invalid now, after %lu ms",
 			(unsigned long)v->ev_looked, (unsigned long)v->ev_ended,
-			(unsigned long)(clock_mono_ms() - e->e_began_ms));
+			(unsigned long)(clock_mono_ms() - e->jrv_began_ms));
 	revoke_exports_finish(e, err != 0);
 }
 
 /* Goes on where it can: examines more files, or ends when nothing is under way. */
 static void revoke_exports_step(struct job_revocation *e)
 {
-	if (e->e_waiting)
+	if (e->jrv_waiting)
 		return;
-	if (!e->e_all) {
-		if (e->e_busy == AT_ONCE)
+	if (!e->jrv_all) {
+		if (e->jrv_busy == AT_ONCE)
 			return;
-		e->e_waiting = true;
-		e->e_timer.t_fire = look_now;
-		loop_timer_start(e->e_loop, &e->e_timer, PAUSE_MS);
+		e->jrv_waiting = true;
+		e->jrv_timer.t_fire = look_now;
+		loop_timer_start(e->jrv_loop, &e->jrv_timer, PAUSE_MS);
 		return;
 	}
-	if (e->e_busy)
+	if (e->jrv_busy)
 		return;
-	if (e->e_failed) {
+	if (e->jrv_failed) {
 		revoke_exports_finish(e, true);
 		return;
 	}
-	e->e_op = (struct kv_op){.o_run = over_run, .o_done = over_done, .o_loop = e->e_loop};
-	kv_submit(e->e_m->m_kv, &e->e_op);
+	e->jrv_op = (struct kv_op){.o_run = over_run, .o_done = over_done, .o_loop = e->jrv_loop};
+	kv_submit(e->jrv_m->m_kv, &e->jrv_op);
 }
 
 /* Skips a change that is committed and not in force yet: until it is, layouts are given under the
@@ -274,30 +274,31 @@ static int take_row(void *arg, const struct export_revocation *row)
 {
 	struct job_revocation *e = arg;
 
-	if (row->en_boot == ns_super(e->e_m->m_ns)->su_boot && row->en_generation > e->e_generation)
+	if (row->en_boot == ns_super(e->jrv_m->m_ns)->su_boot &&
+	    row->en_generation > e->jrv_generation)
 		return 0;
-	if (e->e_nrow == e->e_rowcap) {
-		size_t cap = e->e_rowcap ? e->e_rowcap * 2 : EXP_MAX;
-		struct export_revocation *v = reallocarray(e->e_row, cap, sizeof(*v));
+	if (e->jrv_nrow == e->jrv_rowcap) {
+		size_t cap = e->jrv_rowcap ? e->jrv_rowcap * 2 : EXP_MAX;
+		struct export_revocation *v = reallocarray(e->jrv_row, cap, sizeof(*v));
 
 		if (!v)
 			return -ENOMEM;
-		e->e_row = v;
-		e->e_rowcap = cap;
+		e->jrv_row = v;
+		e->jrv_rowcap = cap;
 	}
-	e->e_row[e->e_nrow++] = *row;
+	e->jrv_row[e->jrv_nrow++] = *row;
 	return 0;
 }
 
 /* Reads which directories have capabilities to end. */
 static int read_rows(struct job_revocation *e)
 {
-	struct mds *m = e->e_m;
+	struct mds *m = e->jrv_m;
 	struct kv_txn *t;
 	int err;
 
-	e->e_nrow = 0;
-	e->e_generation = export_set_generation(m->m_exports); /* before the snapshot */
+	e->jrv_nrow = 0;
+	e->jrv_generation = export_set_generation(m->m_exports); /* before the snapshot */
 	err = kv_read_begin(m->m_kv, &t);
 	if (err)
 		return err;
@@ -310,21 +311,21 @@ static void revoke_exports_begin(struct job_revocation *e)
 {
 	int err = read_rows(e);
 
-	if (err || !e->e_nrow) {
+	if (err || !e->jrv_nrow) {
 		if (err)
 			log_error("changed exports: cannot read their record: %s", strerror(-err));
 		revoke_exports_finish(e, err != 0);
 		return;
 	}
-	e->e_began_ms = e->e_told_ms = clock_mono_ms();
-	e->e_cursor = NS_ROOT_INO;
-	e->e_all = e->e_failed = false;
-	pthread_mutex_lock(&e->e_lock);
-	e->e_view.ev_exports = e->e_nrow;
-	pthread_mutex_unlock(&e->e_lock);
+	e->jrv_began_ms = e->jrv_told_ms = clock_mono_ms();
+	e->jrv_cursor = NS_ROOT_INO;
+	e->jrv_all = e->jrv_failed = false;
+	pthread_mutex_lock(&e->jrv_lock);
+	e->jrv_view.ev_exports = e->jrv_nrow;
+	pthread_mutex_unlock(&e->jrv_lock);
 	log_info("changed exports: ending the capabilities given below %zu of their directories; "
 		 "examining all files",
-		 e->e_nrow);
+		 e->jrv_nrow);
 	revoke_exports_step(e);
 }
 
@@ -333,18 +334,18 @@ void job_revocation_tick(struct mds *m)
 	struct job_revocation *e = m->m_ending;
 	bool begins = false;
 
-	if (e->e_rest_until && clock_mono_ms() < e->e_rest_until)
+	if (e->jrv_rest_until && clock_mono_ms() < e->jrv_rest_until)
 		return;
-	pthread_mutex_lock(&e->e_lock);
-	if (e->e_again && !e->e_view.ev_running) {
-		e->e_view = (struct job_revocation_view){.ev_running = true,
-							 .ev_number = e->e_view.ev_number,
-							 .ev_begun = job_now()};
-		e->e_known = e->e_asked;
-		e->e_again = e->e_asked = false;
+	pthread_mutex_lock(&e->jrv_lock);
+	if (e->jrv_again && !e->jrv_view.ev_running) {
+		e->jrv_view = (struct job_revocation_view){.ev_running = true,
+							   .ev_number = e->jrv_view.ev_number,
+							   .ev_begun = job_now()};
+		e->jrv_known = e->jrv_asked;
+		e->jrv_again = e->jrv_asked = false;
 		begins = true;
 	}
-	pthread_mutex_unlock(&e->e_lock);
+	pthread_mutex_unlock(&e->jrv_lock);
 	if (begins)
 		revoke_exports_begin(e);
 }
@@ -355,23 +356,23 @@ uint64_t job_revocation_look_again(struct mds *m)
 {
 	uint64_t number;
 
-	pthread_mutex_lock(&m->m_ending->e_lock);
-	m->m_ending->e_again = m->m_ending->e_asked = true;
-	number = m->m_ending->e_view.ev_number + 1 + m->m_ending->e_view.ev_running;
-	pthread_mutex_unlock(&m->m_ending->e_lock);
+	pthread_mutex_lock(&m->m_ending->jrv_lock);
+	m->m_ending->jrv_again = m->m_ending->jrv_asked = true;
+	number = m->m_ending->jrv_view.ev_number + 1 + m->m_ending->jrv_view.ev_running;
+	pthread_mutex_unlock(&m->m_ending->jrv_lock);
 	return number;
 }
 
 void job_revocation_look(struct mds *m, struct job_revocation_view *out)
 {
-	pthread_mutex_lock(&m->m_ending->e_lock);
-	*out = m->m_ending->e_view;
-	out->ev_next = out->ev_running || m->m_ending->e_again
-			       ? out->ev_number + 1 + (out->ev_running && m->m_ending->e_again)
+	pthread_mutex_lock(&m->m_ending->jrv_lock);
+	*out = m->m_ending->jrv_view;
+	out->ev_next = out->ev_running || m->m_ending->jrv_again
+			       ? out->ev_number + 1 + (out->ev_running && m->m_ending->jrv_again)
 			       : 0;
-	out->ev_waits = m->m_ending->e_again && !out->ev_running;
-	out->ev_running |= m->m_ending->e_again;
-	pthread_mutex_unlock(&m->m_ending->e_lock);
+	out->ev_waits = m->m_ending->jrv_again && !out->ev_running;
+	out->ev_running |= m->m_ending->jrv_again;
+	pthread_mutex_unlock(&m->m_ending->jrv_lock);
 }
 
 int job_revocation_open(struct mds *m, struct loop *loop)
@@ -380,10 +381,10 @@ int job_revocation_open(struct mds *m, struct loop *loop)
 
 	if (!e)
 		return -ENOMEM;
-	e->e_m = m;
-	e->e_loop = loop;
-	e->e_again = true; /* for changes made before the start, or not finished then */
-	pthread_mutex_init(&e->e_lock, NULL);
+	e->jrv_m = m;
+	e->jrv_loop = loop;
+	e->jrv_again = true; /* for changes made before the start, or not finished then */
+	pthread_mutex_init(&e->jrv_lock, NULL);
 	m->m_ending = e;
 	return 0;
 }
