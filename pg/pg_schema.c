@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ANSWER_MS = 30000 };
+enum { ANSWER_MS = 30000, NAME_MAX_LEN = 63 };
 
 static const char tables[] =
 	"create schema if not exists weft;"
@@ -211,6 +211,11 @@ int pg_init(struct pg_init *i, char why[PG_WHY])
 	i->i_new = false;
 	if (i->i_inst > 65535) {
 		snprintf(why, PG_WHY, "an instance is a number up to 65535");
+		return -EINVAL;
+	}
+	/* PostgreSQL would cut it short, and not find it the next time. */
+	if (!*i->i_role || strlen(i->i_role) > NAME_MAX_LEN) {
+		snprintf(why, PG_WHY, "a role has a name of 1 to %d bytes", NAME_MAX_LEN);
 		return -EINVAL;
 	}
 	err = pg_target_set(&t, i->i_conninfo, why);

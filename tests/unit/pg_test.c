@@ -268,6 +268,110 @@ START_TEST(a_claim_waits_for_the_lease)
 }
 END_TEST
 
+/* The commit of a claim waits for a standby, and then nobody knows whether it is there. */
+START_TEST(a_claim_in_doubt_is_asked_for_again)
+{
+	struct pg_options o = world_options("p", 31);
+	struct pg_watch *w;
+	struct pg_log *l = NULL;
+	struct pg_row row;
+	uint64_t epoch;
+
+	o.o_answer_ms = 500;
+	w = world_watch(&o);
+	WAIT_FOR(!pg_watch_look(w, &row));
+	epoch = row.r_epoch;
+	standbys("pause");
+	WAIT_FOR((pg_watch_look(w, &row), pg_watch_claim(w, &l)) == -ETIMEDOUT);
+	ck_assert_ptr_null(l);
+	standbys("resume");
+	l = world_claim(w);
+	/* A number for each try that is there, and none is given twice. */
+	ck_assert_uint_gt(pg_log_epoch(l), epoch);
+	ck_assert_int_eq(append(l, "first"), 0);
+	ck_assert_str_eq(batch_of("p", 31, 1), "first");
+	ck_assert_int_eq(atoi(sql("p", "select count(*) from pg_stat_activity where wait_event ="
+				       " 'SyncRep'")),
+			 0);
+	pg_log_close(l, false);
+	pg_watch_close(w);
+}
+END_TEST
+
+struct heard {
+	_Atomic uint64_t at, end;
+};
+
+static void on_held(void *arg, uint64_t end)
+{
+	struct heard *h = arg;
+
+	atomic_store(&h->at, clock_boot_ns());
+	atomic_store(&h->end, end);
+}
+
+/* PostgreSQL stands still for 0.6 L. A beat that left meanwhile is answered afterwards, and its
+ * lease is shorter by what the answer took. A machine under load may have sent no beat: again. */
+START_TEST(a_late_answer_counts_from_its_question)
+{
+	const uint64_t stood = (uint64_t)WORLD_L * 600000, beat = (uint64_t)WORLD_L * 200000;
+	struct heard h = {0};
+	struct pg_options o = world_options("p", 32);
+	struct pg_watch *w;
+	struct pg_log *l;
+	bool shown = false;
+
+	o.o_held = on_held;
+	o.o_arg = &h;
+	w = world_watch(&o);
+	l = world_claim(w);
+	for (int i = 0; i < 20 && !shown; i++) {
+		uint64_t from, until;
+
+		world("pause p");
+		from = clock_boot_ns();
+		usleep((useconds_t)(stood / 1000));
+		until = clock_boot_ns();
+		world("resume p");
+		WAIT_FOR(atomic_load(&h.at) > until);
+		shown = atomic_load(&h.end) < from + 2 * beat + (uint64_t)WORLD_L * 750000;
+		ck_assert_uint_le(atomic_load(&h.end), pg_log_lease_end(l));
+		WAIT_FOR(pg_log_live(l));
+	}
+	ck_assert_msg(shown, "leases count from when answers came");
+	pg_log_close(l, false);
+	pg_watch_close(w);
+}
+END_TEST
+
+START_TEST(init_tells_what_it_cannot_do)
+{
+	char name[80], why[PG_WHY] = "";
+	struct pg_init i = {.i_conninfo = world_text(world_conninfo("p", "postgres")),
+			    .i_role = "weft \"x\"; drop table a",
+			    .i_inst = 33};
+
+	/* A name is a name, whatever is in it. */
+	ck_assert_msg(!pg_init(&i, why), "%s", why);
+	ck_assert_int_eq(atoi(sql("p", "select count(*) from pg_roles where rolname ="
+				       " 'weft \"x\"; drop table a'")),
+			 1);
+	i.i_inst = 34;
+	ck_assert_msg(!pg_init(&i, why), "%s", why);
+	ck_assert_int_eq(atoi(sql("p", "select count(*) from instance where id in (33, 34)")), 2);
+	memset(name, 'r', sizeof(name) - 1);
+	name[sizeof(name) - 1] = 0;
+	i.i_role = name;
+	ck_assert_int_eq(pg_init(&i, why), -EINVAL);
+	ck_assert_msg(strstr(why, "63"), "%s", why);
+	/* Who does not own the tables. */
+	i.i_role = "weft";
+	i.i_conninfo = world_text(world_conninfo("p", "weft"));
+	ck_assert_int_lt(pg_init(&i, why), 0);
+	ck_assert_msg(strstr(why, "denied") || strstr(why, "owner"), "%s", why);
+}
+END_TEST
+
 /* The holder that stops: appends, and says each batch that is durable. */
 static void holder(const struct pg_options *o, int out)
 {
@@ -795,6 +899,9 @@ int main(void)
 				      a_deposed_holder_changes_nothing,
 				      of_two_claims_one_wins,
 				      a_claim_waits_for_the_lease,
+				      a_claim_in_doubt_is_asked_for_again,
+				      a_late_answer_counts_from_its_question,
+				      init_tells_what_it_cannot_do,
 				      a_holder_that_stood_still_says_durable_no_more,
 				      the_table_follows_the_log,
 				      an_open_transaction_does_not_keep_the_claim_out,
