@@ -199,6 +199,9 @@ static void route(struct http *h, const struct http_req *rq, struct http_reply *
 		held_after(h, rq, rp);
 		return;
 	}
+	/* A process that waits for its store has few routes: the others come when it serves. */
+	if (!strncmp(rq->rq_path, "/v1/", 4) && !held_before(h, rq->rq_path, rp))
+		return;
 #ifdef WEFT_COUNTS
 	if (!strcmp(rq->rq_path, "/counts") && !strcmp(method, "GET")) {
 		rp->rp_status = MHD_HTTP_OK;

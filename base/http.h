@@ -100,6 +100,9 @@ struct http_bound;
 struct http_opts;
 /* Of ho_addrs and ho_tls_cert, ho_tls_key, ho_tls_ca. Returns as http_start. */
 int http_bind(struct http_bound **out, const struct http_opts *opts, char *err, size_t errlen);
+/* The same for a second server that comes before or after: the ports are shared, so one of the two
+ * may listen at a time. b NULL: so is *out. 0 or -errno. */
+int http_bound_copy(struct http_bound **out, const struct http_bound *b);
 #define HTTP_TOKEN_MAX 256
 /* Everything is used only during http_start, except ho_token_look, ho_session_look, ho_files and
  * ho_audit. A string that is NULL counts as "". */

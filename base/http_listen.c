@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <gnutls/gnutls.h>
 #include <netinet/in.h>
 #include <sodium.h>
@@ -356,6 +357,44 @@ void http_bound_free(struct http_bound *b)
 		tls_free(&b->b_at[i].ba_tls);
 	}
 	free(b);
+}
+
+static char *text_copy(const char *s, int *e)
+{
+	char *t = s ? strdup(s) : NULL;
+
+	if (s && !t)
+		*e = -ENOMEM;
+	return t;
+}
+
+int http_bound_copy(struct http_bound **out, const struct http_bound *b)
+{
+	struct http_bound *now = b ? calloc(1, sizeof *now) : NULL;
+	int e = 0;
+
+	*out = NULL;
+	if (!b)
+		return 0;
+	if (!now)
+		return -ENOMEM;
+	for (; now->b_n < b->b_n && !e; now->b_n++) {
+		const struct http_bound_at *from = &b->b_at[now->b_n];
+		struct http_bound_at *to = &now->b_at[now->b_n];
+
+		*to = *from;
+		to->ba_tls.t_cert = text_copy(from->ba_tls.t_cert, &e);
+		to->ba_tls.t_key = text_copy(from->ba_tls.t_key, &e);
+		to->ba_tls.t_ca = text_copy(from->ba_tls.t_ca, &e);
+		to->ba_fd = from->ba_fd < 0 ? -1 : fcntl(from->ba_fd, F_DUPFD_CLOEXEC, 0);
+		if (from->ba_fd >= 0 && to->ba_fd < 0)
+			e = -errno;
+	}
+	if (e)
+		http_bound_free(now);
+	else
+		*out = now;
+	return e;
 }
 
 /* Takes over what was bound; where nothing was, binds. */

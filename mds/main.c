@@ -445,6 +445,7 @@ static void main_open_store(const struct conf *conf)
 {
 	char err[512];
 
+	mds_log_web(&web);
 	if (mds_store_open(&mds, conf, restoring, err, sizeof(err)))
 		die(err, NULL);
 	if (journal_open(mds.m_ns))

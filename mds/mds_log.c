@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/conf.h"
 #include "base/log.h"
+#include "mds/admin/admin_standby.h"
 #include "mds/pg_redo.h"
 #include <errno.h>
 #include <pthread.h>
@@ -23,7 +24,8 @@ static struct {
 	struct pg_redo *l_redo; /* NULL: none is open */
 	char l_owner[96];
 	char l_said[512]; /* why this process waits, as it was logged last */
-	bool l_ready;	  /* systemd knows that it is up */
+	const struct http_opts *l_web;
+	struct admin_standby *l_standby;
 } the_log = {.l_lock = PTHREAD_MUTEX_INITIALIZER};
 
 bool mds_log_elsewhere(const struct conf *conf)
@@ -73,6 +75,13 @@ int mds_log_check(const struct conf *conf, char *err, size_t errlen)
 
 /* ---- the wait ---- */
 
+static void log_waits_no_more(void)
+{
+	admin_standby_stop(the_log.l_standby);
+	the_log.l_standby = NULL;
+	the_log.l_web = NULL;
+}
+
 /* Sleeps. A signal to stop ends the process: it holds nothing. */
 static void log_wait(struct kv *kv, uint32_t ms)
 {
@@ -88,6 +97,7 @@ static void log_wait(struct kv *kv, uint32_t ms)
 		return;
 	log_info("signal %d: stopping", sig);
 	sd_notify(0, "STOPPING=1");
+	log_waits_no_more();
 	if (kv)
 		kv_close(kv);
 	mds_log_close();
@@ -95,11 +105,25 @@ static void log_wait(struct kv *kv, uint32_t ms)
 	exit(0);
 }
 
+void mds_log_web(const struct http_opts *web)
+{
+	the_log.l_web = web;
+}
+
 /* Each reason once. systemd takes a standby for one that has started. */
 static void log_waits_for(const char *why)
 {
+	char err[256];
+
 	if (!strcmp(the_log.l_said, why))
 		return;
+	if (!the_log.l_standby && the_log.l_web && *the_log.l_web->ho_addrs &&
+	    admin_standby_start(&the_log.l_standby, the_log.l_web, err, sizeof(err))) {
+		log_error("%s", err);
+		the_log.l_web = NULL; /* once */
+	}
+	if (the_log.l_standby)
+		admin_standby_why(the_log.l_standby, why);
 	snprintf(the_log.l_said, sizeof(the_log.l_said), "%s", why);
 	log_info("%s", why);
 	sd_notifyf(0, "READY=1\nSTATUS=%s", why);
@@ -179,6 +203,7 @@ int mds_log_open(struct mds *m, const struct conf *conf, struct kv_opts *opts, c
 		return rc;
 	pg_redo_keep(the_log.l_redo, kv_held(m->m_kv));
 	rc = become_holder(m->m_kv, &o, err, errlen);
+	log_waits_no_more();
 	if (!rc)
 		rc = pg_redo_fold(the_log.l_redo);
 	if (rc)

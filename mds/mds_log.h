@@ -16,6 +16,10 @@ bool mds_log_elsewhere(const struct conf *conf);
 uint16_t mds_log_instance(const struct conf *conf);
 /* 0; or -EINVAL and a line in err. Connects to nothing. */
 int mds_log_check(const struct conf *conf, char *err, size_t errlen);
+/* What the HTTP server will have: while this process waits for the instance, it answers /v1/health
+ * there. The caller's memory. Before mds_log_open. */
+struct http_opts;
+void mds_log_web(const struct http_opts *web);
 /* Opens m_kv, whose log is elsewhere, and returns when this process holds the instance: that may
  * take for ever. From then on m_store_lease is extended. SIGTERM and SIGINT, which are blocked, end
  * the process while it waits. 0; or -errno and a line in err. */

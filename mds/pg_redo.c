@@ -23,6 +23,8 @@
 /* A read fetches so many bytes; a fold takes so many; a copy that says nothing for KEPT_S seconds
  * is forgotten. */
 enum { READ_BYTES = 4 << 20, FOLD_BYTES = 1 << 20, FOLD_EVERY_MS = 1000, KEPT_S = 86400 };
+/* Turns without a batch to fold between two looks at what may be freed. */
+enum { TRIM_TURNS = 60 };
 enum { PAUSE_MS = 50 };
 
 struct pg_redo {
@@ -349,17 +351,20 @@ static bool fold_sleep(struct pg_redo *pr, uint32_t ms)
 static void *folder(void *arg)
 {
 	struct pg_redo *pr = arg;
+	unsigned idle = 0;
 	bool said = false;
 
 	folding = pr;
 	while (fold_sleep(pr, FOLD_EVERY_MS)) {
 		int64_t n;
 
-		do
-			n = pg_fold_step(pr->pr_fold, FOLD_BYTES);
-		while (n > 0 && fold_sleep(pr, 0));
-		if (n == 0)
+		for (idle++; (n = pg_fold_step(pr->pr_fold, FOLD_BYTES)) > 0; idle = TRIM_TURNS)
+			if (!fold_sleep(pr, 0))
+				break;
+		if (n == 0 && idle >= TRIM_TURNS) {
 			pg_fold_trim(pr->pr_fold, KEPT_S);
+			idle = 0;
+		}
 		if (n < 0 && n != -EAGAIN && !said)
 			log_error("the log in PostgreSQL cannot be folded into its table, and "
 				  "grows: %s",

@@ -10,6 +10,7 @@ leaves the port of one.
 import contextlib
 import glob
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from harness import *  # noqa: E402,F403
-from daemons import environment, program  # noqa: E402
+from daemons import Http, environment, program  # noqa: E402
 from nfs41 import Client, err  # noqa: E402
 from sniffer import Sniffer  # noqa: E402
 
@@ -76,7 +77,8 @@ class World:
 
     def keys(self, name, *more):
         own = [f"mds.store={self.top}/{name}", f"mds.listen=127.0.0.1:{self.port[name]}",
-               f"mds.cluster_key={self.top}/key", f"mds.admin={self.admin[name]}",
+               f"mds.cluster_key={self.top}/key",
+               f"mds.admin={self.admin[name]},127.0.0.1:{self.port[name] + 10}",
                f"mds.exports={self.top}/exports", "mds.lease=20s", "mds.grace=2s",
                f"mds.log=postgresql:host={self.pg.dir}/p dbname=postgres user=weft",
                f"mds.fs={self.inst}", f"mds.log_lease={LEASE_S}s", *more]
@@ -152,6 +154,15 @@ class World:
             raise Failed("a daemon complains: " + "; ".join(bad[:5]))
 
 
+def ask(admin, path):
+    conn = Http(admin)
+    conn.request("GET", path)
+    reply = conn.getresponse()
+    text = reply.read()
+    conn.close()
+    return reply.status, json.loads(text)
+
+
 def make_files(c, where, n):
     d = c.mkdir(c.root(), where, attrs={"mode": 0o777})
     for i in range(n):
@@ -171,7 +182,12 @@ def both(w):
     w.serves("a")
     w.start("b")
     w.says("b", f"standby: another process holds instance {w.inst}")
-    check("serving" in w.log("b"), False, "a standby that serves")
+    check("serving: boot" in w.log("b"), False, "a standby that serves")
+    got = ask("127.0.0.1:12122", "/v1/health")
+    check((got[0], got[1]["status"], [r["code"] for r in got[1]["reasons"]]),
+          (503, "waiting", ["not-serving"]))
+    check("standby" in got[1]["why"], True, got[1])
+    check(ask(w.admin["b"], "/v1/ds")[0], 503)
 
 
 def test_what_was_answered_outlives_the_process_and_its_folder(w):
@@ -245,6 +261,8 @@ def test_a_standby_takes_over_from_one_that_was_killed(w):
     w.kill("a")
     w.serves("b")
     has_files(w.client("b"), "d", 20)
+    check(ask(w.admin["b"], "/v1/ds")[0], 200)
+    check(ask("127.0.0.1:12122", "/v1/health")[1]["status"], "ok")
     # The first comes back as the standby.
     w.start("a")
     w.says("a", f"standby: another process holds instance {w.inst}")
