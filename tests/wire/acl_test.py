@@ -656,7 +656,7 @@ def test_an_acl_that_says_what_the_mode_says_is_not_kept(c, d):
 
 def fsck(w):
     done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")],
-                          capture_output=True, text=True, timeout=30, check=False)
+                          capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, json.loads(done.stdout)
 
 

@@ -338,7 +338,7 @@ def answering(*pieces):
         t = threading.Thread(target=serve, daemon=True)
         t.start()
         yield f"127.0.0.1:{s.getsockname()[1]}"
-        t.join(5)
+        t.join(60)
 
 
 def test_no_answer_ends_with_3(c):
@@ -444,9 +444,9 @@ def test_metrics_count(c):
                 == labelled(d, "weft_ds_op_total")["WRITE"])
     # The server counts a client's garbage: first bytes that are no RPC, then a COMPOUND
     # without arguments.
-    with socket.create_connection(("127.0.0.1", PORT), 5) as s:
+    with socket.create_connection(("127.0.0.1", PORT), 60) as s:
         s.sendall(b"GET / HTTP/1.1\r\n\r\n" * 8)
-        s.settimeout(5)
+        s.settimeout(60)
         with contextlib.suppress(ConnectionError):
             assert s.recv(1) == b""
     with contextlib.suppress(nfs.Rejected):
@@ -537,7 +537,7 @@ def test_bad_requests_are_answered_and_harm_nothing(c):
 
 def wait_free(port):
     """The kernel gives a socket of io_uring back some milliseconds after the process is gone."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while True:
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -571,7 +571,7 @@ class Alone:
         with open(self.log, "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(self.args, stdin=subprocess.DEVNULL, stdout=log,
                                             stderr=log, env=environment("weft-mds"))
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             assert (self.process.poll() is None
                     and time.monotonic() < deadline), open(self.log, encoding="utf-8").read()
@@ -590,7 +590,7 @@ class Alone:
 
 def over_tcp(admin, method, target, body=None, **headers):
     """The status and the JSON of an answer to exactly this."""
-    conn = http.client.HTTPConnection("localhost", timeout=10)
+    conn = http.client.HTTPConnection("localhost", timeout=60)
     conn.sock = connect(admin)
     conn.putrequest(method, target, skip_host="Host" in headers)
     for name, value in {"Content-Length": str(len(body or b"")), **headers}.items():
@@ -724,7 +724,7 @@ def test_it_ends_while_policies_are_being_set(c):
         a.process.send_signal(signal.SIGTERM)
         assert a.process.wait(10) == 0
         for t in threads:
-            t.join(10)
+            t.join(60)
 
 
 main(globals())

@@ -360,7 +360,7 @@ def test_what_fails_or_is_interrupted_leaves_nothing():
             try:
                 eventually(left, 5, "its folder")
                 p.send_signal(signo)
-                _, why = p.communicate(timeout=30)
+                _, why = p.communicate(timeout=60)
             finally:
                 p.kill()
         end = "interrupted" if signo == signal.SIGINT else "terminated"

@@ -26,7 +26,7 @@ XFS = None  # a folder on it
 
 def do_clone(c, src, dst, *args):
     (s1, f1), (s2, f2) = src, dst
-    return c.ok(putfh(f1), savefh(), putfh(f2), clone(s1, s2, *args), timeout=30)
+    return c.ok(putfh(f1), savefh(), putfh(f2), clone(s1, s2, *args), timeout=60)
 
 
 def test_clone_blksize_is_told(p):
@@ -167,14 +167,14 @@ def test_who_only_reads_does_not_keep_writers_waiting(p):
     mine, again = reader.open(p.d, "src", READ, how=None, cred=who)[0], (putfh(f), savefh())
     dst = reader.open(p.d, "dst", cred=who)
     ask = lambda: err(reader.call(*again, putfh(dst[1]), clone(mine, dst[0]), cred=who,
-                                  timeout=30).status)
+                                  timeout=60).status)
     check(ask(), "OK")
     check([ask() for _ in range(5)], ["DELAY"] * 5)
     c.ok(putfh(f), write(s, 0, b"not in the way", FILE_SYNC))
     began, done = time.monotonic(), 0
     while time.monotonic() - began < 3.5:
         done += ask() == "OK"
-        (c.ok(putfh(f), write(s, 0, b"now and then"), timeout=30)
+        (c.ok(putfh(f), write(s, 0, b"now and then"), timeout=60)
          if err(c.call(putfh(f), write(s, 0, b"-")).status) == "OK" else time.sleep(0.02))
     check(1 <= done <= 4, True, f"{done} clones in 3.5 s")
     # A client that may write the file waits for no other, and no client waits where none writes.
@@ -190,7 +190,7 @@ def test_a_target_with_a_write_layout_is_placed_again(p):
     src = p.file("src", "stripes=2,unit=1M", data)
     returns_when_recalled(c, None)
     s, f, o, ds, fh = one_server(c, c.mkdir(p.d, "plain"), "dst")
-    c.ok(putfh(src[1]), savefh(), putfh(f), clone(src[0], s), timeout=30)
+    c.ok(putfh(src[1]), savefh(), putfh(f), clone(src[0], s), timeout=60)
     c.wait_callback("LAYOUTRECALL")
     check(ds.write(fh, 0, b"old").status in (70, 13), True, "a handle to the object of before")
     same_everywhere(c, f, s, data)
@@ -229,7 +229,7 @@ def lose(c, *objects):
         with without(w, name_of(w, path)):
             os.unlink(path)
         c.until(lambda got: err(got.status) != "DELAY", putfh(f), setattr_(s, size=2 * MB),
-                pause=0.1, timeout=30)
+                pause=0.1, timeout=60)
         eventually(lambda path=path: os.path.exists(path), 10, "the fence's place")
 
 
@@ -244,16 +244,16 @@ def test_what_is_lost_is_not_cloned(p):
     do_clone(c, src, own)
     lose(c, (*src, 0))
     for to, want in ((dst, b""), (own, data)):  # placed in other places, and in the same ones
-        c.no("IO", putfh(src[1]), savefh(), putfh(to[1]), clone(src[0], to[0]), timeout=30)
+        c.no("IO", putfh(src[1]), savefh(), putfh(to[1]), clone(src[0], to[0]), timeout=60)
         check((c.attrs(to[1], "size").size, content(c, to[1], to[0]) == want), (len(want), True),
               "it is as it was")
     no_orders()
     # The lost object does not stop changes of the source: a client that truncates it to
     # nothing mends it.
     c.until(lambda got: err(got.status) != "DELAY", putfh(src[1]), setattr_(src[0], size=0),
-            pause=0.1, timeout=30)
+            pause=0.1, timeout=60)
     c.until(lambda got: err(got.status) != "DELAY", putfh(src[1]),
-            write(src[0], 0, data[:MB], FILE_SYNC), pause=0.1, timeout=30)
+            write(src[0], 0, data[:MB], FILE_SYNC), pause=0.1, timeout=60)
     do_clone(c, src, dst)
     same_everywhere(c, dst[1], dst[0], data[:MB])
 
@@ -277,7 +277,7 @@ def test_a_clone_that_is_lost_is_not_empty(p):
         with without(w, name_of(w, path)):
             os.unlink(path)
         got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), read(s, 0, 10), pause=0.1,
-                      timeout=30)
+                      timeout=60)
         check(err(got.status), "IO", "no zeros")
 
 
@@ -294,7 +294,7 @@ def test_a_clone_that_its_server_made_late_is_not_empty(p):
     with without(w, name):
         os.unlink(path)
     got = c.until(lambda got: err(got.status) != "DELAY", putfh(dst[1]), read(dst[0], 0, 10),
-                  pause=0.1, timeout=30)
+                  pause=0.1, timeout=60)
     check(err(got.status), "IO", "no zeros")
 
 
@@ -316,10 +316,10 @@ def test_a_clone_into_what_is_lost_fails(p):
     do_clone(c, src, dst)
     c.ok(putfh(dst[1]), write(dst[0], 0, data[:1], FILE_SYNC))
     lose(c, (*dst, 0))
-    c.no("IO", putfh(src[1]), savefh(), putfh(dst[1]), clone(src[0], dst[0], 0, MB, MB), timeout=30)
+    c.no("IO", putfh(src[1]), savefh(), putfh(dst[1]), clone(src[0], dst[0], 0, MB, MB), timeout=60)
     no_orders()
     c.until(lambda got: err(got.status) != "DELAY", putfh(dst[1]), setattr_(dst[0], size=0),
-            pause=0.1, timeout=30)
+            pause=0.1, timeout=60)
     do_clone(c, src, dst)
     same_everywhere(c, dst[1], dst[0], data)
 
@@ -338,11 +338,11 @@ def test_an_order_to_clone_what_turns_out_to_be_lost_ends(p):
     no_orders()
     for s, f in (src, dst):
         got = c.until(lambda got: err(got.status) != "DELAY", putfh(f), read(s, 0, 10), pause=0.1,
-                      timeout=30)
+                      timeout=60)
         check(err(got.status), "IO", "no zeros")
     for name in ("src", "dst"):
         c.until(lambda got: err(got.status) != "DELAY", putfh(p.d), remove(name), pause=0.1,
-                timeout=30)
+                timeout=60)
     no_orders()
 
 

@@ -287,7 +287,7 @@ def test_a_reply_lost_with_its_connection_is_cached(c, d):
     two.drop()
     c.ok(putfh(f), layoutreturn((2, o.stateid[1])))
     two.conns = [two.connection()]
-    eventually(lambda: err(two.conn.compound(*ops).status) == "OK", 3, "the cached reply")
+    eventually(lambda: err(two.conn.compound(*ops).status) == "OK", what="the cached reply")
     check(c.attrs(f, "size").size, 7)
 
 

@@ -92,7 +92,7 @@ def test_what_is_not_set_or_cannot_be_used_is_told(c):
             ("ds", "ds.admin=0.0.0.0:13001", ["ds.admin", "0.0.0.0"])):
         done = subprocess.run([program(f"weft-{daemon}")]
                               + [x for s in [*whole[daemon], change] for x in ("-o", s)],
-                              capture_output=True, text=True, timeout=20, check=False,
+                              capture_output=True, text=True, timeout=60, check=False,
                               env=environment(f"weft-{daemon}"))
         told = [line for line in done.stderr.splitlines()
                 if " INFO " not in f" {line}" and not line.startswith("INFO")]

@@ -182,7 +182,7 @@ def test_deallocate_takes_back_write_layouts_of_mirrored_files(p):
             data_server(c, m[0]).write(m[0].fhs[0], 8192, b"late")
     returns_when_recalled(c, f, late)
     s2, _ = two.open(p.d, "f")
-    two.ok(putfh(f), deallocate(s2, 0, 4096), timeout=30)
+    two.ok(putfh(f), deallocate(s2, 0, 4096), timeout=60)
     c.wait_callback("LAYOUTRECALL")
     for m in o.mirrors:
         check(data_server(c, m[0]).write(m[0].fhs[0], 0, b"fenced").status, 13,

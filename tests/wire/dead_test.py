@@ -268,7 +268,7 @@ def test_it_is_forgotten_with_what_only_it_has(w):
     check(len(weft(w, "ds", "list")["ds"]), 4)
     w.dev("down", w.dir)
     done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")],
-                          capture_output=True, text=True, timeout=20, check=False)
+                          capture_output=True, text=True, timeout=60, check=False)
     check((done.returncode, json.loads(done.stdout)["violations"]), (0, []))
     w.dev("up", w.dir)
 
@@ -299,7 +299,7 @@ def test_servers_that_were_never_here_wait_where_they_must(w):
             admin = next(r["admin"] for r in rows if r["name"] == "mds")
             ask = lambda *a: json.loads(subprocess.run(
                 [os.path.join(BUILD, "weft"), "--admin", admin, "--json", *a], capture_output=True,
-                text=True, timeout=20, check=False).stdout or "{}")
+                text=True, timeout=60, check=False).stdout or "{}")
             of = lambda name: next((d["state"] for d in ask("ds", "list").get("ds", [])
                                     if d["name"] == name), None)
             eventually(lambda: of("ds4") == "alive", 10, "those that are known join")

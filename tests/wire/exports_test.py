@@ -461,7 +461,7 @@ def test_a_bad_file_changes_nothing(make):
         walk(c, "a")
         args = [os.path.join(BUILD, "weft-mds"), "--check", "-o", "mds.store=/s",
                 "-o", "mds.cluster_key=/k", "-o", f"mds.exports={exported.FILE}"]
-        done = subprocess.run(args, capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(args, capture_output=True, text=True, timeout=60, check=False)
         check((done.returncode, what in done.stderr), (2, True), done.stderr)
     os.unlink(exported.FILE)
     check("No such file" in weft("exports", "reload", rc=1), True)
@@ -474,7 +474,7 @@ def test_who_is_refused_for_the_port_is_told_why_on_both_sides(make):
     weft("exports", "reload")
     done = subprocess.run([os.path.join(BUILD, "weft-bench"), "md", "--server",
                            f"{ADDR[0]}:{ADDR[1]}", "--dir", "/low", "--count", "5", "--quiet"],
-                          capture_output=True, text=True, timeout=20, check=False)
+                          capture_output=True, text=True, timeout=60, check=False)
     check((done.returncode != 0, "NFS4ERR_WRONGSEC" in done.stderr,
            "a port below 1024" in done.stderr), (True, True, True), done.stderr)
     with open(f"{exported.CLUSTER.dir}/log/mds.log", encoding="utf-8") as log:

@@ -238,7 +238,7 @@ def test_nor_from_being_copied_to(w):
     x.c.ok(putfh(f), write(s, 0, b"of another", FILE_SYNC))
     os.chown(os.path.realpath(object_path(w, x.c, x.f, 1)), 0, 0)
     x.data[7:17] = b"of another"
-    r = x.c.ok(putfh(f), savefh(), putfh(x.f), copy(s, x.s, 0, 7, 10), timeout=20)
+    r = x.c.ok(putfh(f), savefh(), putfh(x.f), copy(s, x.s, 0, 7, 10), timeout=60)
     check(r.count, 10)
     check("copy-stale" in [
         e["kind"] for e in map(json.loads, weft(w, "--json", "events").splitlines())], True)
@@ -285,7 +285,7 @@ def sound(w):
     """Checks the store with its checker, while the cluster is down."""
     w.dev("down", w.dir)
     done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")],
-                          capture_output=True, text=True, timeout=20, check=False)
+                          capture_output=True, text=True, timeout=60, check=False)
     check((done.returncode, json.loads(done.stdout)["violations"]), (0, []))
     w.dev("up", w.dir)
 
@@ -366,7 +366,7 @@ def test_a_server_that_stops_ends_what_waits_for_one_that_stands_still(w):
             began = time.monotonic()
             w.dev("kill", w.dir, "mds")
             check(time.monotonic() - began < 8, True, "it stops")
-            asking.communicate(timeout=20)
+            asking.communicate(timeout=60)
             check(asking.returncode != 0, True, "it is told")
         finally:
             asking.kill()

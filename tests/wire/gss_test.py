@@ -338,7 +338,7 @@ def test_an_expired_context_is_a_ctxproblem():
     c, x = conn(), Cred(REALM.login("games", "2s"))
     c.init(x)
     check(c.rpc(0, cred=x), b"")
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while True:
         try:
             c.rpc(0, cred=x)
@@ -446,7 +446,7 @@ def exports(text):
     with open(CLUSTER.dir + "/exports", "w", encoding="utf-8") as f:
         f.write(text)
     subprocess.run([os.path.join(BUILD, "weft"), "--admin", f"unix:{CLUSTER.dir}/run/mds.sock",
-                    "exports", "reload"], check=True, timeout=20, capture_output=True)
+                    "exports", "reload"], check=True, timeout=60, capture_output=True)
 
 
 def test_an_export_takes_the_flavours_it_names():
@@ -717,7 +717,7 @@ def test_a_key_table_without_our_keys_is_said_at_start():
                                "-o", "mds.listen=127.0.0.1:13060",
                                "-o", f"mds.cluster_key={REALM.dir}/key", "-o", f"mds.keytab={path}",
                                "-o", "mds.idmap_domain=weft.test"],
-                              capture_output=True, text=True, timeout=30, check=False)
+                              capture_output=True, text=True, timeout=60, check=False)
         shutil.rmtree(store)
         check(done.returncode, 2 if path.startswith("/nonexistent") else 1, done.stderr)
         check("mds.keytab" in done.stderr and path in done.stderr, True, done.stderr)

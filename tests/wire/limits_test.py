@@ -40,7 +40,7 @@ def refused(what):
 def weft(*args):
     done = subprocess.run([os.path.join(harness.BUILD, "weft"),
                            "--admin", f"unix:{CLUSTER.dir}/run/mds.sock", "--json", *args],
-                          capture_output=True, text=True, timeout=30, check=True)
+                          capture_output=True, text=True, timeout=60, check=True)
     return json.loads(done.stdout)
 
 
@@ -55,8 +55,8 @@ def vacant():
 
 
 def connect(addr):
-    s = socket.create_connection(ADDR, 5, (addr, 0))
-    s.settimeout(5)
+    s = socket.create_connection(ADDR, 60, (addr, 0))
+    s.settimeout(60)
     return s
 
 

@@ -34,7 +34,7 @@ def dump(path):
     """Every key of a store with its value. A backup has them as records of the redo log
     (docs/schema.md)."""
     raw = subprocess.run([WEFT, "backup", "--store", path, "-o", "-"], capture_output=True,
-                         timeout=60, check=True).stdout
+                         timeout=200, check=True).stdout
     at, out = raw.index(b"\n") + 1, {}
     while raw[at:at + 7] == b"WEFTREC":
         length, n = struct.unpack_from("<II", raw, at + 40)
@@ -187,7 +187,7 @@ def test_every_row_comes_back_as_it_was(w):
     each_kind(w, path, lines, kinds)
     # The same lines again, and through a pipe.
     out = subprocess.run([WEFT, "export-meta", "--store", new, "-"], capture_output=True,
-                         timeout=60, check=True).stdout
+                         timeout=200, check=True).stdout
     with open(path, "rb") as f:
         text = f.read()
     check(out.split(b"\n")[1:-2], text.split(b"\n")[1:-2])
@@ -195,11 +195,11 @@ def test_every_row_comes_back_as_it_was(w):
     run("import-meta", "--store", piped, "-", input=out)
     same(was, dump(piped))
     done = subprocess.run([os.path.join(BUILD, "weft-fsck"), piped], capture_output=True,
-                          timeout=60, check=False)
+                          timeout=200, check=False)
     check(done.returncode, 0, done.stdout[-500:].decode())
     # The example of the page: which objects each path has.
     shown = subprocess.run([sys.executable, "-c", example(), path], capture_output=True, text=True,
-                           timeout=60, check=True).stdout
+                           timeout=200, check=True).stdout
     ino = next(x["ino"] for x in lines if x.get("kind") == "name" and x.get("name") == "written")
     check(all(f"/d/written {ino}.0001.00.{k:02x} on " in shown for k in (0, 1)), True, shown[:2000])
 
@@ -220,7 +220,7 @@ def test_an_empty_machine_gets_every_file(w):
         path, lines = export(w)  # beside the server, while it works
     check(len(lines) > 50, True)
     new = imported(w, path)
-    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), new], capture_output=True, timeout=60,
+    done = subprocess.run([os.path.join(BUILD, "weft-fsck"), new], capture_output=True, timeout=200,
                           check=False)
     check(done.returncode, 0, done.stdout[-500:].decode())
     was = {p: v for p, v in walk(c, c.root()).items() if "busy" not in p}
@@ -355,12 +355,12 @@ def test_what_is_wrong_is_named_with_its_line(w):
     raw = good[:-1] + [b'{"kind":"raw","key":"7a01","value":""}',
                        good[-1].replace(b'"rows":%d' % (n - 2), b'"rows":%d' % (n - 1))]
     new = os.path.join(w.top, "raw")
-    done = subprocess.run([WEFT, "import-meta", "--store", new, "--edited", "-"], timeout=60,
+    done = subprocess.run([WEFT, "import-meta", "--store", new, "--edited", "-"], timeout=200,
                           input=b"\n".join(raw) + b"\n", capture_output=True, check=False)
     check((done.returncode, b"1 rows came as bytes" in done.stderr), (0, True), done.stderr)
     check(dump(new)[b"z\x01"], b"")
     done = subprocess.run([WEFT, "export-meta", "--json", "--store", new,
-                           os.path.join(w.top, "again")], timeout=60, capture_output=True,
+                           os.path.join(w.top, "again")], timeout=200, capture_output=True,
                           check=False)
     check((json.loads(done.stdout)["raw"], b"the row 7a01 is damaged" in done.stderr), (1, True))
     in_little_memory(w, good, inode)
@@ -380,7 +380,7 @@ def in_little_memory(w, good, inode):
     new = os.path.join(w.top, "many")
     run("import-meta", "--store", new, "--edited", "-", input=text, preexec_fn=limits)
     done = subprocess.run([WEFT, "export-meta", "--store", new, "-"], capture_output=True,
-                          timeout=60, check=False, preexec_fn=limits)
+                          timeout=200, check=False, preexec_fn=limits)
     check((done.returncode, done.stdout.count(b"\n")), (0, len(good) + len(many)), done.stderr)
 
 

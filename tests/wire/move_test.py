@@ -286,13 +286,13 @@ def test_whole_trees(w):
     # A refused file does not stop the others, and the command reports it.
     x = Wide("tree2", MB, "mirrors=4")
     done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "mirror", "add",
-                           "-r", "--to", "5", "/tree2"], capture_output=True, text=True, timeout=20,
+                           "-r", "--to", "5", "/tree2"], capture_output=True, text=True, timeout=60,
                           check=False)
     check((done.returncode, done.stdout, "/tree2/f" in done.stderr),
           (1, "1 files: 0 begun, 1 refused\n", True), done.stderr)
     for words in (("mirror", "add", "-r", "/tree"), ("mirror", "add", "--to", "2", "/tree")):
         check(subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *words],
-                             capture_output=True, timeout=20, check=False).returncode, 2, words)
+                             capture_output=True, timeout=60, check=False).returncode, 2, words)
     x.give_back()
 
 

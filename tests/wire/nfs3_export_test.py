@@ -401,7 +401,7 @@ def test_privileges_are_wanted_and_named(s):
     os.chown(s.path("key"), 65534, -1)
     try:
         done = subprocess.run([os.path.join(BUILD, "weft-ds"), *args], capture_output=True,
-                              text=True, timeout=20, check=False, user=65534, group=65534)
+                              text=True, timeout=60, check=False, user=65534, group=65534)
         check((done.returncode, "CAP_SETUID" in done.stderr and "ds.exports" in done.stderr),
               (1, True), done.stderr)
     finally:
@@ -426,7 +426,7 @@ def test_threads_hold_what_they_need_and_no_other_does(s):
 
 def registered():
     done = subprocess.run(["rpcinfo", "-p", "127.0.0.1"], capture_output=True, text=True,
-                          timeout=20, check=False)
+                          timeout=60, check=False)
     return sorted(tuple(w[i] for i in (0, 1, 2, 3))
                   for w in map(str.split, done.stdout.splitlines()) if w[0] in ("100003", "100005"))
 

@@ -254,7 +254,7 @@ def test_on_a_machine_of_one_node_nothing_is_bound(_):
 
 def daemon(*args):
     return subprocess.run([os.path.join(BUILD, "weft-ds"), *args], capture_output=True, text=True,
-                          timeout=30, check=False)
+                          timeout=60, check=False)
 
 
 def test_what_makes_no_sense_is_refused_with_one_line(_):

@@ -210,7 +210,7 @@ def test_without_a_pool(_):
 
 
 def created_when_joined(c):
-    for i in range(200):
+    for i in range(1200):
         try:
             return one_server(c, c.root(), f"f{i}")
         except Failed as e:
@@ -258,7 +258,7 @@ def test_too_little_memory_may_be_locked(_):
 
 
 def pool_comes_back(w):
-    for _ in range(100):
+    for _ in range(1200):
         used = counters(w, 'weft_pool_bytes{state="used"}')[0]
         if not used:
             return

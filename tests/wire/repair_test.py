@@ -146,7 +146,7 @@ def test_a_copy_that_is_cancelled_in_the_middle_of_such_a_piece_does_too(w):
     cancelled = []
     stale = lambda: subprocess.run(  # noqa: E731
         [os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "events", "--kind", "copy-stale"],
-        capture_output=True, text=True, timeout=20, check=True).stdout.count("/copied/f")
+        capture_output=True, text=True, timeout=60, check=True).stdout.count("/copied/f")
     check(stale(), 0)
     half_done(w, x, 0, b"half of a piece", lambda: x.c.ok(putfh(f), savefh(), putfh(x.f),
                                                           copy(s, x.s, synchronous=False)), cancel)
@@ -278,7 +278,7 @@ def test_the_tool_shows_it_and_hurries(w):
     for args, why in ((("mirror", "repair", "/tool"), "not a regular file"),
                       (("mirror", "status", "/none"), "no such file")):
         done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], *args],
-                              capture_output=True, text=True, timeout=20, check=False)
+                              capture_output=True, text=True, timeout=60, check=False)
         check((done.returncode, why in done.stderr), (1, True), done.stderr)
 
 
@@ -293,7 +293,7 @@ def test_what_is_not_repaired_stays_stale(w):
     check(w.metric("weft_mds_repair_files"), 1)
     w.dev("down", w.dir)
     done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")],
-                          capture_output=True, text=True, timeout=20, check=False)
+                          capture_output=True, text=True, timeout=60, check=False)
     check((done.returncode, json.loads(done.stdout)["violations"]), (0, []))
     w.dev("up", w.dir)
 

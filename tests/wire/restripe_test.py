@@ -269,7 +269,7 @@ def test_no_server_is_forgotten_that_a_layout_to_come_needs(w):
     said = {}
     for name in others:
         done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", w.where["mds"], "ds",
-                               "forget", name], capture_output=True, text=True, timeout=20,
+                               "forget", name], capture_output=True, text=True, timeout=60,
                               check=False)
         said[name] = (done.returncode, done.stderr)
     needed = [name for name in others if "are being restriped" in said[name][1]]

@@ -33,7 +33,7 @@ admins = {}
 
 def weft(*args, admin="mds", rc=0):
     done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", admins[admin], *args],
-                          capture_output=True, text=True, timeout=40, check=False)
+                          capture_output=True, text=True, timeout=60, check=False)
     check(done.returncode, rc, f"weft {' '.join(args)}: {done.stdout[-300:]} {done.stderr[-300:]}")
     return done.stdout if rc == 0 else done.stderr
 

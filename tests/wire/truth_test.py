@@ -87,7 +87,7 @@ def test_who_reports_has_a_newer_layout_taken_back(w):
     x.open_layout()
     check(x.o.stateid[0] > old.stateid[0], True, "a grant more")
     x.c.ok(putfh(x.f), layouterror(old.stateid, [(old.mirrors[0][0].deviceid, 5, NUM["WRITE"])]))
-    eventually(lambda: recalls == ["LAYOUTRECALL"], 3, "the recall")
+    eventually(lambda: recalls == ["LAYOUTRECALL"], what="the recall")
 
 
 def created(c, d, name, mode, *then):

@@ -47,7 +47,7 @@ def test_calls_that_wait_for_a_client_do_not_keep_its_answer_out(w):
     waiting = [[c.begin(putfh(other[1]), setattr_(ANON, mode=0o600)) for _ in range(CALLS - 4)]
                for (c, f, o), other in zip(pair, pair[::-1])]
     for c, _, _ in pair:
-        c.wait_callback("RECALL", 1)
+        c.wait_callback("RECALL")
     time.sleep(0.3)
     for c, f, o in pair:
         c.ok(putfh(f), delegreturn(o.deleg_stateid))

@@ -116,7 +116,7 @@ def test_a_holder_that_dies_keeps_it_for_its_lease(w):
         time.sleep(0.1)
     while objects(w):
         other.ok(putfh(d))
-        if time.monotonic() - died > 12:
+        if time.monotonic() - died > 60:
             raise Failed("it stays after its holder's lease and courtesy")
         time.sleep(0.1)
     tap.say(f"gone {time.monotonic() - died:.1f} s after its holder; lease 1 s, courtesy 1 s")

@@ -105,7 +105,7 @@ class Http(http.client.HTTPConnection):
     """To "unix:PATH" or "127.0.0.1:PORT"."""
 
     def __init__(self, admin):
-        super().__init__("localhost", timeout=10)
+        super().__init__("localhost", timeout=60)
         self.admin = admin
 
     def connect(self):
@@ -123,11 +123,11 @@ class Http(http.client.HTTPConnection):
 def connect(admin):
     if admin.startswith("unix:"):
         s = socket.socket(socket.AF_UNIX)
-        s.settimeout(10)
+        s.settimeout(60)
         s.connect(admin[5:])
         return s
     host, port = admin.rsplit(":", 1)
-    return socket.create_connection((host, int(port)), 10)
+    return socket.create_connection((host, int(port)), 60)
 
 
 def ask(admin, method, target, body=None, status=200):

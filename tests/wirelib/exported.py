@@ -54,7 +54,7 @@ def write_file(text):
 def weft(*args, rc=0):
     admin = f"unix:{CLUSTER.dir}/run/mds.sock"
     done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", admin, *args],
-                          capture_output=True, text=True, timeout=20, check=False)
+                          capture_output=True, text=True, timeout=60, check=False)
     check(done.returncode, rc, done.stderr)
     return done.stdout if rc == 0 else done.stderr
 

@@ -34,11 +34,11 @@ class Realm:
         cache = os.path.join(self.dir, f"cc{next(self.caches)}")
         how = ["-k", "-t", self.keytab(principal)] if "/" in principal else []
         subprocess.run(["kinit", "-c", cache, "-l", life, *how, principal], input=principal + "\n",
-                       text=True, check=True, stdout=subprocess.DEVNULL, timeout=30)
+                       text=True, check=True, stdout=subprocess.DEVNULL, timeout=60)
         return "FILE:" + cache
 
     def down(self):
-        subprocess.run(["bash", KDC, "down", self.dir], check=True, timeout=30)
+        subprocess.run(["bash", KDC, "down", self.dir], check=True, timeout=60)
 
 
 def head(xid, proc, body, prog=nfs41.NFS, vers=4):
@@ -136,7 +136,7 @@ class GssConn(Conn):
             raise nfs41.Closed(str(e)) from e
         return xid
 
-    def raw(self, xid, timeout=20):
+    def raw(self, xid, timeout=60):
         with self.cond:
             if not self.cond.wait_for(lambda: xid in self.replies or self.closed, timeout):
                 raise TimeoutError(f"no reply in {timeout} s")
@@ -156,7 +156,7 @@ class GssConn(Conn):
             raise Rejected("accepted", status, verf)
         return verf, r
 
-    def finish(self, xid, timeout=20):
+    def finish(self, xid, timeout=60):
         if xid not in self.gss:
             return super().finish(xid, timeout)
         cred, seq, service = self.gss.pop(xid)

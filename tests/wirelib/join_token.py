@@ -45,7 +45,7 @@ class Asker(join4.DataServer):
     """A machine with a token."""
 
     def __init__(self, addr, token_id, secret):
-        self.s, self.xid, self.counter = join4.socket.create_connection(addr, timeout=20), 0, 0
+        self.s, self.xid, self.counter = join4.socket.create_connection(addr, timeout=60), 0, 0
         hello = struct.pack(">I", PROTOCOL | HELLO_OWN) + token_id + os.urandom(32)
         answer = self.call(join4.HELLO, hello)
         self.tx, self.rx = channel(token_id, secret, hello, answer)

@@ -394,7 +394,7 @@ class Server:
         self.kill()
         self.put("exports", exports.format(top=self.top))
         args = self.args() + (["-o", f"ds.store={store}"] if store else [])
-        done = subprocess.run(args, capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(args, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode in (1, 2), done
         return done.stderr
 
@@ -413,7 +413,7 @@ class Server:
             tap.say(f"{self.log()}status {self.child.poll()}")
         if self.child.poll() is None:
             self.child.terminate()
-            self.child.wait(20)
+            self.child.wait(60)
         for d in ("exp/m",):
             subprocess.run(["umount", self.path(d)], capture_output=True, check=False)
         shutil.rmtree(self.top)

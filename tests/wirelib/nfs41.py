@@ -159,11 +159,14 @@ class Client:
         return c.results[-1]
 
     def until(self, done, *ops, tries=600, pause=0.05, **how):
-        """Asks again, at most tries times, until done(compound)."""
-        for _ in range(tries):
+        """Asks again until done(compound), at least this many times and for a minute: how long
+        that takes on a loaded machine says nothing about the server."""
+        end = time.monotonic() + 60
+        while tries > 0 or time.monotonic() < end:
             c = self.call(*ops, **how)
             if done(c):
                 return c
+            tries -= 1
             time.sleep(pause)
         raise Failed(f"still {c.results[-1].op}: {err(c.status)}")
 
@@ -313,7 +316,7 @@ class Client:
         return (sessionid + u32(seq) + u32(slot) + u32(self.session.back.reqs - 1)
                 + u32(self.session.back.reqs - 1))
 
-    def wait_callback(self, name, timeout=30):
+    def wait_callback(self, name, timeout=60):
         """Takes the first callback of this name from the list, and returns it."""
         def found():
             return self.cb_faults or any(c.name == name for c in self.callbacks)

@@ -142,7 +142,7 @@ class Conn:
         return read_compound(self.rpc(1, compound_args(ops, minor, tag), cred or auth_sys(),
                                       timeout))
 
-    def is_closed(self, timeout=5):
+    def is_closed(self, timeout=60):
         with self.cond:
             return self.cond.wait_for(lambda: self.closed, timeout)
 

@@ -42,7 +42,7 @@ class Certs:
 
     @staticmethod
     def openssl(*args):
-        done = subprocess.run(["openssl", *args], capture_output=True, text=True, timeout=30,
+        done = subprocess.run(["openssl", *args], capture_output=True, text=True, timeout=60,
                               check=False)
         assert done.returncode == 0, f"openssl {args[0]}: {done.stderr}"
         return done.stdout
@@ -154,8 +154,8 @@ def ask(sock, call):
 
 
 def connect(addr=ADDR):
-    sock = socket.create_connection(addr, 10)
-    sock.settimeout(20)
+    sock = socket.create_connection(addr, 60)
+    sock.settimeout(60)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 

@@ -32,7 +32,7 @@ def ask(w, *args):
 def fsck(w):
     """Looks at the store beside the running server: it is sound."""
     done = subprocess.run([os.path.join(BUILD, "weft-fsck"), "--json", os.path.join(w.dir, "mds")],
-                          capture_output=True, text=True, timeout=20, check=False)
+                          capture_output=True, text=True, timeout=60, check=False)
     check((done.returncode, json.loads(done.stdout)["violations"]), (0, []))
 
 
