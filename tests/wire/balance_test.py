@@ -138,7 +138,8 @@ def test_policies_are_kept_while_clients_write(w):
 
 def test_what_is_interrupted_goes_on(w):
     h = Heap(w)
-    code = "PUT", "/v1/balance?rate=2M"
+    # Eight files, and no more than one in four seconds: it is under way until the restart.
+    code = "PUT", "/v1/balance?rate=256K"
     check(admin(w, *code)["running"], True)
     eventually(lambda: h.on("ds3") + h.on("ds4") > 1, 20, "the first moves")
     # The server refuses a second move beside the first; the same one again changes nothing.
