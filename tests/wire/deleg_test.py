@@ -492,14 +492,25 @@ class Racer:
         return self.held
 
 
-def test_what_conflicts_is_never_held_at_once(c):
+def test_what_conflicts_is_never_held_at_once(_):
+    # Nobody loses a delegation who returns it late, because a loaded machine lets it wait.
+    with own("mds.recall_deadline=60s", "mds.lease=60s") as (w, c):
+        races(c)
+
+
+def races(c):
     files = [make(c, f"f{i}") for i in range(40)]
-    end = time.monotonic() + 1.6
-    racers = [Racer(client(), files, end, i) for i in range(6)]
-    held = [Later(r.race) for r in racers]
-    held = [h.result() for h in held]
-    given = [sum(what == "deleg" and writing == w for one in held for _, what, writing, *_ in one)
-             for w in (False, True)]
+    racers = [Racer(client(), files, 0, i) for i in range(6)]
+    # On a loaded machine it takes more than once until delegations of both kinds were given.
+    for _ in range(20):
+        for r in racers:
+            r.end = time.monotonic() + 1.6
+        held = [Later(r.race) for r in racers]
+        held = [h.result() for h in held]
+        given = [sum(what == "deleg" and writing == w
+                     for one in held for _, what, writing, *_ in one) for w in (False, True)]
+        if min(given) > 3:
+            break
     tap.say(f"{sum(what == 'open' for one in held for _, what, *_ in one)} opens, {given} "
             "delegations")
     check(min(given) > 3, True, "delegations of both kinds were given")
@@ -569,7 +580,7 @@ def test_many_holders_are_all_recalled(c):
     it = past_delay(c, putfh(f), setattr_(size=3))
     check((err(it.status), len(returned)), ("OK", 50))
     for one in held:
-        one.wait_callback("RECALL", 1)
+        one.wait_callback("RECALL")
     c.ok(putfh(f), close(s))
 
 
