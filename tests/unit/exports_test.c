@@ -424,6 +424,9 @@ static struct {
 	unsigned got;
 } q;
 
+/* How long an answer counts as new: longer than a loaded machine takes over a few steps. */
+#define KEEP_MS 2000
+
 static struct ask_val *answer(void *arg, const void *key, size_t len)
 {
 	struct ask_val *v = ask_val_new(len);
@@ -465,7 +468,7 @@ START_TEST(equal_questions_are_asked_once_and_old_answers_serve_meanwhile)
 	ck_assert_int_eq(loop_create(&l, 64), 0);
 	w[0].aw_loop = w[1].aw_loop = l;
 	pthread_create(&tid, NULL, loop_thread, l);
-	ck_assert_int_eq(ask_open(&a, 2, 300, answer, NULL), 0);
+	ck_assert_int_eq(ask_open(&a, 2, KEEP_MS, answer, NULL), 0);
 	ck_assert_ptr_null(ask_get(a, "key", 3, &w[0]));
 	sem_wait(&q.begun);
 	ck_assert_ptr_null(ask_get(a, "key", 3, &w[1]));
@@ -480,14 +483,14 @@ START_TEST(equal_questions_are_asked_once_and_old_answers_serve_meanwhile)
 	ask_val_put(v);
 	ck_assert_uint_eq(q.asked, 1);
 	/* Old: given once more, while it is asked again. */
-	usleep(350000);
+	usleep(KEEP_MS * 1000 + 50000);
 	v = ask_get(a, "key", 3, &w[0]);
 	ck_assert_ptr_nonnull(v);
 	ck_assert_uint_eq(v->av_data[0], 1);
 	ask_val_put(v);
 	sem_wait(&q.begun);
 	sem_post(&q.go);
-	for (unsigned tries = 0, n = 1; n == 1 && tries < 500; tries++) {
+	for (unsigned tries = 0, n = 1; n == 1 && tries < 6000; tries++) {
 		v = ask_get(a, "key", 3, &w[0]);
 		n = v->av_data[0];
 		ask_val_put(v);
@@ -606,19 +609,19 @@ START_TEST(what_is_known_counts_as_long_as_without_a_failure)
 	asking(100);
 	w.aw_loop = asking_loop;
 	failing = false;
-	ck_assert_int_eq(ask_open(&a, 2, 300, fails, NULL), 0);
+	ck_assert_int_eq(ask_open(&a, 2, KEEP_MS, fails, NULL), 0);
 	ck_assert_ptr_null(ask_get(a, "key", 3, &w));
 	sem_wait(&q.answered);
 	failing = true;
-	usleep(350000);
+	usleep(KEEP_MS * 1000 + 50000);
 	ck_assert(!failed_now(a, &w));
-	for (int ms = 0; q.asked != 2 && ms < 5000; ms += 10)
+	for (int ms = 0; q.asked != 2 && ms < 60000; ms += 10)
 		usleep(10000);
 	ck_assert_uint_eq(q.asked, 2);
 	usleep(50000);
 	ck_assert(!failed_now(a, &w));
 	ck_assert_uint_eq(q.asked, 2); /* not at once again */
-	usleep(300000);
+	usleep(KEEP_MS * 1000);
 	/* Nobody waits for a question that has failed: nothing is known, and it is asked. */
 	while (sem_trywait(&q.go) == 0 || sem_trywait(&q.begun) == 0)
 		;
@@ -687,7 +690,7 @@ START_TEST(a_question_that_goes_on_failing_is_asked_less_and_less)
 		usleep(10000);
 	}
 	ck_assert_double_ge(seconds() - began, 2.9);
-	for (unsigned i = 0; i < 130; i++) {
+	for (began = seconds(); seconds() - began < 1.3;) {
 		failed_now(a, &w);
 		usleep(10000);
 	}

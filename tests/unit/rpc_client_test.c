@@ -140,7 +140,7 @@ START_TEST(a_call_without_answer_times_out_and_its_late_reply_is_counted)
 	rpc_client_send(cl, req(P_WAKE), 60000);
 	loop_run(S);
 	ck_assert_int_eq(last_err, 0);
-	for (int i = 0; i < 500 && metric_value(rpc_m_bad_replies) == before; i++)
+	for (int i = 0; i < 6000 && metric_value(rpc_m_bad_replies) == before; i++)
 		run_ms(10);
 	ck_assert_uint_eq(metric_value(rpc_m_bad_replies), before + 1);
 	ck_assert_int_eq(downs, 0);
@@ -202,11 +202,16 @@ static uint64_t lose_five(bool proven)
 
 START_TEST(pauses_grow_unless_the_connection_was_of_use)
 {
+	uint64_t took = UINT64_MAX;
+
 	client_make(NULL);
 	rpc_client_start(cl);
 	ck_assert_uint_gt(lose_five(false), 100 + 200 + 400 + 800);
 	rpc_client_proven(cl);
-	ck_assert_uint_lt(lose_five(true), 100 + 200 + 400 + 800);
+	/* A busy machine takes longer now and then, and these pauses each time. */
+	for (int i = 0; took >= 100 + 200 + 400 + 800 && i < 20; i++)
+		took = lose_five(true);
+	ck_assert_uint_lt(took, 100 + 200 + 400 + 800);
 }
 END_TEST
 
@@ -231,7 +236,7 @@ START_TEST(a_refused_connection_ends_the_calls_that_wait)
 		rpc_listen(&listener, S, (struct sockaddr *)&addr, addrlen, &service, &S, 1), 0);
 	ck_assert_uint_eq(rpc_listener_port(listener), port);
 	/* Before that, the end of a try that began too early would be a call's. */
-	for (int i = 0; i < 500 && !ups; i++)
+	for (int i = 0; i < 3000 && !ups; i++)
 		run_ms(20);
 	rpc_client_send(cl, req(P_NULL), 60000);
 	loop_run(S);
