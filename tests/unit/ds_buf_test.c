@@ -147,7 +147,7 @@ START_TEST(who_needs_the_pool_waits_for_whoever_has_it)
 	/* Each that comes back, on either loop, serves one. */
 	for (unsigned n = 2; n <= 7; n++) {
 		on_loop(0, give_one);
-		for (unsigned t = 0; t < 5000 && atomic_load(&served[1]) < n; t++)
+		for (unsigned t = 0; t < 60000 && atomic_load(&served[1]) < n; t++)
 			usleep(1000);
 		ck_assert_uint_eq(atomic_load(&served[1]), n);
 	}
@@ -155,7 +155,7 @@ START_TEST(who_needs_the_pool_waits_for_whoever_has_it)
 		unsigned n = atomic_load(&served[1]);
 
 		on_loop(1, give_one);
-		for (unsigned t = 0; t < 5000 && atomic_load(&served[1]) == n; t++)
+		for (unsigned t = 0; t < 60000 && atomic_load(&served[1]) == n; t++)
 			usleep(1000);
 		ck_assert_uint_eq(atomic_load(&served[1]), n + 1);
 	}

@@ -47,7 +47,7 @@ static ctl_status order(ctl_order_type type, uint64_t ino, uint64_t number, uint
 
 static bool open_at_most(unsigned n)
 {
-	for (int i = 0; i < 5000 && ds_store_open_objects(S) > n; i++)
+	for (int i = 0; i < 60000 && ds_store_open_objects(S) > n; i++)
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	return ds_store_open_objects(S) <= n;
 }

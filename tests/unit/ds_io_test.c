@@ -131,7 +131,7 @@ START_TEST(dropping_an_object_with_unsynced_data_tells_of_the_loss)
 	ds_obj_put(o);
 	for (unsigned i = 2; i < 2000 && ds_store_verifier(S) == before; i++)
 		ck_assert_int_eq(touch(i), 0);
-	for (int i = 0; i < 1000 && ds_store_verifier(S) == before; i++)
+	for (int i = 0; i < 60000 && ds_store_verifier(S) == before; i++)
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	log_set_level(LOG_L_ERROR);
 	ck_assert_uint_ne(ds_store_verifier(S), before);
@@ -358,7 +358,7 @@ START_TEST(errors_one_after_another_take_the_store_out_until_a_probe_works)
 	usleep(50000);
 	ck_assert(ds_store_failing(S));
 	atomic_store(&S->s_home->v_health.h_again_ms, 0);
-	for (unsigned i = 0; i < 5000 && ds_store_failing(S); i++)
+	for (unsigned i = 0; i < 60000 && ds_store_failing(S); i++)
 		usleep(1000);
 	ck_assert(!ds_store_failing(S));
 	ds_store_space(S, &capacity, &available);

@@ -526,7 +526,7 @@ END_TEST
 
 static void until_failing(struct ds_vol *v, bool want)
 {
-	for (unsigned i = 0; i < 5000 && ds_vol_failing(v) != want; i++)
+	for (unsigned i = 0; i < 60000 && ds_vol_failing(v) != want; i++)
 		usleep(1000);
 	ck_assert_int_eq(ds_vol_failing(v), want);
 }
@@ -603,7 +603,7 @@ START_TEST(a_disk_that_nobody_uses_is_looked_at)
 	uint64_t capacity, available;
 
 	ds_store_space(S, &capacity, &available);
-	for (unsigned i = 0; i < 5000 && atomic_load(&v->v_health.h_probing); i++)
+	for (unsigned i = 0; i < 60000 && atomic_load(&v->v_health.h_probing); i++)
 		usleep(1000);
 	ck_assert(!ds_store_failing(S));
 	die(v);

@@ -59,7 +59,7 @@ static void nap(unsigned ms)
 #define eventually(cond)                                                                           \
 	do {                                                                                       \
 		unsigned tries_ = 0;                                                               \
-		while (!(cond) && tries_++ < 1000)                                                 \
+		while (!(cond) && tries_++ < 6000)                                                 \
 			nap(10);                                                                   \
 		ck_assert_msg(cond, "never: %s", #cond);                                           \
 	} while (0)

@@ -124,7 +124,7 @@ static void setup(void)
 
 static bool becomes(int (*what)(void), int value)
 {
-	for (int i = 0; i < 5000 && what() != value; i++)
+	for (int i = 0; i < 60000 && what() != value; i++)
 		usleep(1000);
 	return what() == value;
 }

@@ -33,7 +33,7 @@ static inline void server_stop(struct loop_msg *m)
 
 static inline void wait_for(_Atomic int *what, int value)
 {
-	for (int i = 0; i < 5000 && atomic_load(what) != value; i++)
+	for (int i = 0; i < 60000 && atomic_load(what) != value; i++)
 		usleep(1000);
 	ck_assert_int_eq(atomic_load(what), value);
 }
