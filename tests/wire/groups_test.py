@@ -8,11 +8,13 @@ own policy.
 import os
 import subprocess
 import sys
+import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import harness  # noqa: E402
 import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
+from delegs import Later  # noqa: E402
 from steps import lay, one_server, returns_when_recalled, revoked  # noqa: E402
 from nfs41 import err  # noqa: E402
 from tool import log_of, rows, weft  # noqa: E402
@@ -106,16 +108,23 @@ def test_servers_tell_their_load(c, d):
     w = harness.THE
     s, f = c.open(d, "f")
     c.ok(putfh(f), write(s, 0, bytes(1 << 20), FILE_SYNC))
-    busy, got = where(c, f)[0][0], {}
+    busy, got, enough = where(c, f)[0][0], {}, threading.Event()
 
-    def told():
-        for _ in range(5):
+    def writes():  # also while weft is started, which may take longer than what is averaged over
+        while not enough.is_set():
             for one in [c.begin(putfh(f), write(s, 0, bytes(1 << 20), FILE_SYNC))
                         for _ in range(4)]:
                 check(err(c.finish(one).status), "OK")
+    work = Later(writes)
+
+    def told():
         got.update({n: r["load"] for n, r in rows(w).items()})
         return got[busy] >= 0.03
-    eventually(told, 30, "a load")
+    try:
+        eventually(told, what="a load")
+    finally:
+        enough.set()
+        work.result()
     check(max(v for n, v in got.items() if n != busy) < got[busy], True, f"{got}, {busy} is busy")
 
 
@@ -150,7 +159,7 @@ def restart_with_labels_of_the_servers_own(w):
     done = subprocess.run([os.path.join(BUILD, "weft-ds"), "-c", os.path.join(w.dir, "weft.conf"),
                            "-o", "ds.labels=rack", "-o", f"ds.store={w.dir}/x",
                            "-o", f"ds.cluster_key={w.dir}/cluster.key"], capture_output=True,
-                          text=True, timeout=20, check=False)
+                          text=True, timeout=60, check=False)
     check(done.returncode != 0 and "ds.labels: label" in done.stderr, True, done.stderr)
 
 
@@ -349,4 +358,4 @@ def restart_after_a_file_was_placed_again(w):
 
 
 if __name__ == "__main__":
-    harness.main(globals())
+    harness.main(globals(), settings=CALM, restarted=CALM)

@@ -185,7 +185,7 @@ def test_callbacks_go_to_the_clients_principal(w):
     other = client(HOST_B)
     s2, _ = other.open(d, "f", cred=BOB)
     started = other.begin(putfh(f), setattr_(s2, size=1), cred=BOB)
-    got = victim.wait_callback("LAYOUTRECALL", 30)
+    got = victim.wait_callback("LAYOUTRECALL")
     victim.ok(putfh(f), layoutreturn(got.stateid))
     eventually(lambda: err(other.finish(started, 30).status) == "OK", 30)
     first(far, "OK", bind_conn(victim.session.sessionid, 7))  # its own, from another address
@@ -332,7 +332,7 @@ def main():
         f.write(EXPORTS)
     try:
         harness.run_shared(globals(), closing=True, ds=1,
-                            settings=[f"mds.exports={names}", "mds.lease=20s"])
+                            settings=[f"mds.exports={names}", "mds.lease=300s"])
     finally:
         shutil.rmtree(top)
 

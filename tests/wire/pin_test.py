@@ -163,7 +163,7 @@ def test_restart_goes_on_and_a_cancel_takes_away(w):
     weft(w, "unpin", "/d", "--wait")
     gone(w, c, *files)
     # Again, and cancelled in the middle: all that was made goes.
-    weft(w, "set", "mds.repair_rate=2M")
+    weft(w, "set", "mds.repair_rate=512K")  # 24 s for all
     job = ask(w, "pin", "-r", "/d")["pins"][0]["job"]
     eventually(lambda: pins(w)[0]["copies"] >= 1, 60, "the first copy")
     weft(w, "set", "mds.repair_rate=0")
@@ -220,4 +220,4 @@ def test_warm_copies_go_for_a_pin(w):
 
 
 if __name__ == "__main__":
-    run_apart(globals(), settings=QUICK)
+    run_apart(globals(), settings=[*QUICK, "mds.lease=60s"])

@@ -102,4 +102,4 @@ def test_the_layout_of_a_client_that_is_gone_writes_no_more(w):
 
 if __name__ == "__main__":
     harness.run_shared(globals(), ds=2, settings=[
-        "mds.return_on_close=false", "mds.recall_deadline=2s", "mds.sync=false"])
+        *harness.CALM, "mds.return_on_close=false", "mds.recall_deadline=2s", "mds.sync=false"])
