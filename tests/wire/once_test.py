@@ -400,7 +400,7 @@ def restart_rows_go_with_their_session_and_after_grace(w):
     old = c.session.sessionid
     c.create_session()
     c.ok(destroy_session(old))
-    eventually(lambda: rows(w) == start + 1, 3, "deletion of an ended session's rows")
+    eventually(lambda: rows(w) == start + 1, 30, "deletion of an ended session's rows")
     c.ok(putfh(d), remove("e0"))
     check(rows(w), start + 2)
     c.no("BADSESSION", destroy_session(old))
@@ -415,16 +415,17 @@ def restart_rows_go_with_their_session_and_after_grace(w):
     c.exchange_id()
     c.create_session()
     c.ok(reclaim_complete())
-    eventually(lambda: rows(w) == start + 1, 3, "deletion of an earlier boot's rows")
+    eventually(lambda: rows(w) == start + 1, 30, "deletion of an earlier boot's rows")
     bad_session(c.conn, o.sent[0][0])
 
 
+@brief
 def restart_a_client_that_expires_takes_its_rows_along(w):
     start = rows(w)
     c = client()
     c.mkdir(c.root(), "d")
     check(rows(w), start + 2)
-    eventually(lambda: rows(w) == start, 8, "deletion of the rows of a client that is forgotten")
+    eventually(lambda: rows(w) == start, 30, "deletion of the rows of a client that is forgotten")
 
 
 def restart_a_truncation_is_confirmed_before_it_is_answered_again(w):
@@ -444,15 +445,9 @@ def restart_a_truncation_is_confirmed_before_it_is_answered_again(w):
     check(got.results[-1].data, b"0123")
 
 
-def longer_grace(w):
-    w.dev("down", w.dir)
-    w.dev("up", w.dir, "--set", "mds.grace=15s")
-
-
 def restart_what_others_wrote_since_stays(w):
     """WRITE, ALLOCATE, DEALLOCATE and COPY of files with one copy and with two: the server answers
     a retry and does not do it again."""
-    longer_grace(w)
     a, b = client(), client()
     d = a.mkdir(a.root(), "d")
     o, made = Once(a), []
@@ -490,7 +485,6 @@ def restart_what_others_wrote_since_stays(w):
 
 
 def restart_what_another_wrote_over_a_reply_that_nobody_got(w):
-    longer_grace(w)
     a, b = client(), client()
     d = a.mkdir(a.root(), "d")
     t = held(a, d)
@@ -648,4 +642,6 @@ def test_the_socket_units_are_sound(c, d):
 
 
 if __name__ == "__main__":
-    base.main(globals())
+    # A loaded machine may take longer over a restart and what follows than a lease or a grace
+    # period of SETTINGS lasts.
+    base.main(globals(), settings=CALM, restarted=[*CALM, "mds.grace=30s"])

@@ -86,6 +86,7 @@ class Cluster:
 CLIENTS = []
 THE = MADE = None  # the cluster, and its settings where tests share it
 COMMON = ()  # more settings of the shared cluster
+RESTARTED = ()  # and of the clusters of restart_ tests
 # For tests that are not about leases: a loaded machine may take longer over one request than a
 # lease of SETTINGS lasts.
 CALM = ["mds.lease=20s"]
@@ -245,7 +246,7 @@ def around(name):
     if name.startswith("restart"):
         down()
         with clients():
-            own = Cluster()
+            own = Cluster(settings=() if name in BRIEF else RESTARTED)
             try:
                 yield (own,)
             finally:
@@ -257,10 +258,11 @@ def around(name):
         yield c, c.mkdir(c.root(), name)
 
 
-def main(names, parts=1, settings=()):
-    """Runs these tests. The settings are those of the cluster that they share."""
-    global COMMON
-    COMMON = settings
+def main(names, parts=1, settings=(), restarted=()):
+    """Runs these tests. The settings are those of the cluster that they share, restarted are those
+    of the clusters of restart_ tests."""
+    global COMMON, RESTARTED
+    COMMON, RESTARTED = settings, restarted
     tests = tap.named(names, "test_", "restart_")
     try:
         tap.run(tests, around, parts + 2, in_parts(tests, parts), down)
