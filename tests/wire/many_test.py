@@ -48,10 +48,11 @@ class Swarm:
         self.poll = select.epoll()
         self.socks, self.rest, self.by_fd = [], [b""] * n, {}
         self.connect(min(n, 50))
+        self.meanwhile, self.every, self.at = None, 0, 0
 
     def connect(self, n):
         while len(self.socks) < n:
-            s = socket.create_connection(ADDR, 20)
+            s = socket.create_connection(ADDR, 60)
             s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.by_fd[s.fileno()] = len(self.socks)
             self.socks.append(s)
@@ -66,12 +67,15 @@ class Swarm:
         """make(i): operations. take(i, compound). Returns how many got an answer."""
         todo, out, done = list(range(self.n) if who is None else who)[::-1], 0, 0
         while todo or out:
+            if self.meanwhile and time.monotonic() > self.at + self.every:
+                self.at = time.monotonic()
+                self.meanwhile()
             while todo and out < WINDOW:
                 i = todo.pop()
                 record = rpc_call(0x1000000 + i, 1, compound_args(make(i)), auth_sys())
                 self.socks[i % len(self.socks)].sendall(u32(0x80000000 | len(record)) + record)
                 out += 1
-            events = self.poll.poll(20)
+            events = self.poll.poll(60)
             if not events:
                 raise Failed(f"{out} calls are not answered")
             for fd, _ in events:
@@ -160,8 +164,8 @@ def pace(c, d, pid, name, n=150):
 
 
 def test_each_client_costs_little_and_slows_nobody(w):
-    # Longer than it takes to start them all, even on a busy machine.
-    lease = 60 if CLIENTS_N > 2000 else 10
+    # Longer than it takes to start them all, on a machine that is loaded ten times over.
+    lease = 60
     w.dev("down", w.dir)
     w.dev("up", w.dir, "--set", f"mds.lease={lease}s", "--set", "mds.courtesy=0s", "--set",
           "mds.sync=false")
@@ -179,6 +183,8 @@ def test_each_client_costs_little_and_slows_nobody(w):
     kept0, slots0 = w.metric("weft_mds_kept_bytes"), w.metric("weft_mds_slots")
     at0 = anon(pid)
     many = Swarm(CLIENTS_N, b"n")
+    # The others keep their leases, however long this takes.
+    many.meanwhile, many.every = lambda: (few.renew(), warm.renew(), c.ok()), lease / 4
     check(many.begin(), CLIENTS_N)
     check((few.renew(), warm.renew()), (10, WINDOW))
     check(many.open(d), CLIENTS_N)
@@ -211,12 +217,13 @@ def test_each_client_costs_little_and_slows_nobody(w):
         swarm.close()
     ended, used, longest = time.monotonic(), busy(pid), 0
     while w.metric("weft_mds_slots") > bare:
-        began = time.perf_counter()
-        c.ok(putrootfh())
-        longest = max(longest, time.perf_counter() - began)
-        if time.monotonic() - ended > 6 * lease + 20:
+        for _ in range(10):  # the metrics would be most of what the daemon does meanwhile
+            began = time.perf_counter()
+            c.ok(putrootfh())
+            longest = max(longest, time.perf_counter() - began)
+            time.sleep(0.1)
+        if time.monotonic() - ended > 3 * lease + 20:
             raise Failed(f"{w.metric('weft_mds_slots')} slots are still there")
-        time.sleep(0.1)
     used = (busy(pid) - used) / (CLIENTS_N + WINDOW)
     tap.say(f"all were gone {time.monotonic() - ended:.1f} s after they fell silent, the lease is "
             f"{lease} s; {used * 1e6:.0f} us of the daemon each; the longest that another waited: "
@@ -226,7 +233,7 @@ def test_each_client_costs_little_and_slows_nobody(w):
     if used > GONE_MAX:
         raise Failed(f"the end of a client takes {used * 1e6:.0f} us of {CLIENTS_N}")
     eventually(lambda: w.metric("weft_rpc_connections") < 20, what="the end of their connections")
-    most, until = at0 + (at2 - at0) // 3 + (11 << 19), time.monotonic() + 5
+    most, until = at0 + (at2 - at0) // 3 + (11 << 19), time.monotonic() + 60
     while anon(pid) > most and time.monotonic() < until and not SANITIZED:
         time.sleep(0.1)
     tap.say(f"memory: {at0 >> 10} KiB before, {at2 >> 10} KiB with them, {anon(pid) >> 10} "
@@ -238,13 +245,14 @@ def test_each_client_costs_little_and_slows_nobody(w):
 def test_courteous_clients(w):
     """Many clients whose leases ran out keep their state while no other client needs it. A client
     whose state is in the way loses it, and no other client does."""
-    n, lease = 300, 2
+    n, lease = 300, 4
     w.dev("down", w.dir)
     w.dev("up", w.dir, "--set", f"mds.lease={lease}s", "--set", "mds.courtesy=600s")
     c = client()
     d = c.mkdir(c.root(), "court")
     many = Swarm(n, b"court")
     check((many.begin(), many.open(d)), (n, n))
+    c = client()  # the server may have forgotten the other one, which had nothing, meanwhile
     slots = w.metric("weft_mds_slots")
     for _ in range(3 * lease + 2):
         time.sleep(1)
