@@ -364,6 +364,15 @@ static void lane_send(struct order_batch *ol)
 	ds_reg_call(os->os_lo->l_dsc, ol->ol_queue->oq_ds, &ol->ol_ctl, CTL_ORDERS_MS);
 }
 
+static bool waits(const struct order_queue *oq)
+{
+	bool any = false;
+
+	for (unsigned l = 0; l < ORDER_LISTS; l++)
+		any |= oq->oq_list[l] != NULL;
+	return any;
+}
+
 void lo_order_run(struct order_queue *oq)
 {
 	struct order_batch *fences = &oq->oq_lane[QUEUE_FENCES], *rest = &oq->oq_lane[QUEUE_REST];
@@ -382,8 +391,9 @@ void lo_order_run(struct order_queue *oq)
 		order_run_ready(oq);
 	lane_send(fences);
 	lane_send(rest);
-	/* The retry timer sends fences ahead of orders that take long. */
-	if (oq->oq_list[ORDER_URGENT] && !oq->oq_retry.t_pos)
+	/* The retry timer sends fences ahead of orders that take long, and what failed. It may fire
+	 * before or_after_ms: it counts from the start of a turn of the loop. */
+	if (waits(oq) && !oq->oq_retry.t_pos)
 		order_run_retry_later(oq);
 }
 

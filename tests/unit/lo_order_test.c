@@ -513,6 +513,33 @@ START_TEST(who_answers_that_it_cannot_store_a_fence_keeps_its_lease)
 }
 END_TEST
 
+/* The first order has failed, and may be tried again only later than its timer fires. */
+static void put_off(void *arg)
+{
+	const struct order_queue *oq = lo->l_orders->os_queue[1];
+	struct order *o = oq ? oq->oq_list[ORDER_FENCE] : NULL;
+
+	*(bool *)arg = o && o->or_after_ms;
+	if (o && o->or_after_ms)
+		o->or_after_ms += 1500;
+}
+
+START_TEST(a_timer_that_fires_too_early_forgets_no_order)
+{
+	struct lo_map m = map_on(1, 1);
+	bool failed = false;
+
+	join_fakes(1);
+	fakes[0].f_order_status = CTL_IO;
+	order(&m, 750, 2);
+	lo_orders_wake(lo);
+	while (!failed)
+		on_loop(loops[0], put_off, &failed);
+	fakes[0].f_order_status = CTL_OK;
+	eventually(order_rows() == 0);
+}
+END_TEST
+
 /* Of the first server, as if it had joined by this protocol. */
 static void speaks(uint8_t protocol)
 {
@@ -714,6 +741,7 @@ int main(void)
 	tcase_add_test(live,
 		       who_does_not_answer_a_fence_loses_its_lease_and_the_wait_ends_with_that);
 	tcase_add_test(live, who_answers_that_it_cannot_store_a_fence_keeps_its_lease);
+	tcase_add_test(live, a_timer_that_fires_too_early_forgets_no_order);
 	tcase_add_test(live, nothing_overtakes_at_a_server_of_a_protocol_that_skips_number_0);
 	tcase_add_test(live, a_server_that_joins_is_told_a_failed_fence_again_before_it_serves);
 	suite_add_tcase(s, live);
