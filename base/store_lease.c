@@ -9,6 +9,8 @@
 #include "base/log.h"
 #include <unistd.h>
 
+_Atomic bool store_lease_is_lost;
+
 void store_lease_init(struct store_lease *sl, uint64_t end_ns)
 {
 	*sl = (struct store_lease){0};
@@ -24,7 +26,7 @@ void store_lease_extend(struct store_lease *sl, uint64_t end_ns)
 	was = atomic_load(&sl->sl_end_ns);
 	now = clock_boot_ns();
 	/* An answer that came too late for its own lease opens nothing. */
-	if (end_ns <= was || end_ns <= now) {
+	if (end_ns <= was || end_ns <= now || atomic_load(&store_lease_is_lost)) {
 		pthread_mutex_unlock(&sl->sl_lock);
 		return;
 	}
@@ -43,6 +45,9 @@ void store_lease_extend(struct store_lease *sl, uint64_t end_ns)
 
 void store_lease_lost(const char *why)
 {
+	/* The log may have to wait for its reader: the gates shut first. */
+	while (atomic_exchange(&store_lease_is_lost, true))
+		pause(); /* another thread ends the process */
 	log_error("another instance holds the store: %s; stopping", why);
 	_exit(1);
 }
@@ -70,7 +75,7 @@ void store_lease_unwatch(struct store_lease *sl, struct store_lease_watch *w)
 bool store_lease_wait(struct store_lease *sl, struct store_lease_watch *w)
 {
 	atomic_store(&w->lw_waits, true);
-	if (clock_boot_ns() < atomic_load(&sl->sl_end_ns))
+	if (clock_boot_ns() < atomic_load(&sl->sl_end_ns) && !atomic_load(&store_lease_is_lost))
 		return true;
 	if (!atomic_exchange(&sl->sl_warned, true))
 		log_warn("the store is not held now: answers wait");

@@ -43,8 +43,12 @@ void store_lease_init(struct store_lease *sl, uint64_t end_ns);
  * got the answer passes the moment at which the question was sent, plus the lease's length. An
  * earlier end than the present one changes nothing. */
 void store_lease_extend(struct store_lease *sl, uint64_t end_ns);
-/* Another instance has claimed the store: ends the process at once. Nothing is sent. */
+/* Any thread. Another instance has claimed the store: no lease of this process lives any more, and
+ * none is extended. Then it logs why and ends the process. Nothing is sent meanwhile, however long
+ * the log takes. */
 _Noreturn void store_lease_lost(const char *why);
+/* Set by store_lease_lost. */
+extern _Atomic bool store_lease_is_lost;
 
 /* Any thread. NULL: always true. */
 static inline bool store_lease_live(const struct store_lease *sl)
@@ -56,7 +60,9 @@ static inline bool store_lease_live(const struct store_lease *sl)
 	/* What the caller has looked at was read before the clock is. */
 	atomic_thread_fence(memory_order_acquire);
 	end = atomic_load_explicit(&sl->sl_end_ns, memory_order_acquire);
-	return end == STORE_LEASE_ALWAYS || clock_boot_ns() < end;
+	return end == STORE_LEASE_ALWAYS ||
+	       (clock_boot_ns() < end &&
+		!atomic_load_explicit(&store_lease_is_lost, memory_order_acquire));
 }
 
 /* A number that differs from an earlier one if the lease has run out in between, and lives. */

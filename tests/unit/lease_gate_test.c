@@ -8,6 +8,7 @@
 #include "tests/unit/rpc_peer.h"
 #include "tests/unit/tls_cert.h"
 #include "tests/unit/unit.h"
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
 
@@ -654,6 +655,71 @@ START_TEST(a_deposed_instance_ends_and_sends_nothing)
 }
 END_TEST
 
+/* Nobody reads the log, so that the line that says why cannot be written. */
+static void fill(int fd)
+{
+	static char page[4096];
+	int flags = fcntl(fd, F_GETFL);
+
+	ck_assert_int_eq(fcntl(fd, F_SETFL, flags | O_NONBLOCK), 0);
+	for (size_t n = sizeof page; n; n /= 2)
+		while (write(fd, page, n) > 0)
+			;
+	ck_assert_int_eq(fcntl(fd, F_SETFL, flags), 0);
+}
+
+static void *lose(void *arg)
+{
+	store_lease_lost(arg);
+}
+
+/* The lease has minutes left when the store is lost, and two threads hear of it. */
+static void child_of_a_slow_log(int log, int out)
+{
+	pthread_t loser[2];
+
+	store_lease_init(&lease, 0);
+	hold_long();
+	fill(log);
+	ck_assert_int_eq(dup2(log, STDERR_FILENO), STDERR_FILENO);
+	for (int i = 0; i < 2; i++)
+		pthread_create(&loser[i], NULL, lose, "a test claimed it");
+	while (store_lease_live(&lease))
+		usleep(1000);
+	store_lease_extend(&lease, clock_boot_ns() + 1200000000000);
+	ck_assert_int_eq(write(out, store_lease_live(&lease) ? "open" : "shut", 4), 4);
+	pthread_join(loser[0], NULL);
+}
+
+START_TEST(nothing_passes_between_the_loss_and_the_end_of_the_process)
+{
+	char text[1 << 20] = "", word[5] = "";
+	int said[2], log[2], status;
+	size_t n = 0;
+	ssize_t got;
+	pid_t pid;
+
+	ck_assert_int_eq(pipe(said), 0);
+	ck_assert_int_eq(pipe(log), 0);
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (!pid)
+		child_of_a_slow_log(log[1], said[1]);
+	close(log[1]);
+	close(said[1]);
+	ck_assert_int_eq(read(said[0], word, 4), 4);
+	ck_assert_str_eq(word, "shut");
+	while ((got = read(log[0], text + n, sizeof text - 1 - n)) > 0)
+		n += (size_t)got;
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+	ck_assert_ptr_nonnull(memmem(text, n, "another instance holds the store: a test claimed",
+				     strlen("another instance holds the store: a test claimed")));
+	close(log[0]);
+	close(said[0]);
+}
+END_TEST
+
 static void start_open(void)
 {
 	start(false);
@@ -671,7 +737,9 @@ int main(void)
 				      a_peer_that_says_nothing_is_given_its_time,
 				      NULL};
 	const TTest *const open[] = {without_the_gate_bytes_are_seen, NULL};
-	const TTest *const lost[] = {a_deposed_instance_ends_and_sends_nothing, NULL};
+	const TTest *const lost[] = {a_deposed_instance_ends_and_sends_nothing,
+				     nothing_passes_between_the_loss_and_the_end_of_the_process,
+				     NULL};
 	const TTest *const tls[] = {over_tls_answers_wait_as_well,
 				    who_connects_over_tls_meanwhile_is_served_later, NULL};
 	const TTest *const api[] = {the_api_begins_nothing_while_the_store_is_not_held,
