@@ -517,7 +517,7 @@ static bool send_tls(struct rpc_conn *c, struct io_uring_sqe **sqe)
 	if (c->rcn_dead || !n)
 		return false;
 	*sqe = loop_sqe(c->rcn_loop);
-	io_uring_prep_send(*sqe, c->rcn_fd, p, n, MSG_NOSIGNAL | MSG_WAITALL);
+	io_uring_prep_send(*sqe, c->rcn_fd, p, n, MSG_NOSIGNAL | rpc_gate_flags(c));
 	return true;
 }
 
@@ -584,7 +584,7 @@ static bool send_clear(struct rpc_conn *c, struct io_uring_sqe **sqe, struct loo
 		*io = zc;
 	else
 		io_uring_prep_sendmsg(*sqe, c->rcn_fd, &c->rcn_snd->sd_mh,
-				      MSG_NOSIGNAL | MSG_WAITALL);
+				      MSG_NOSIGNAL | rpc_gate_flags(c));
 	return true;
 }
 
@@ -600,7 +600,7 @@ static void send_arm(struct rpc_conn *c)
 		return;
 	}
 	/* All messages that may leave with this send are queued. */
-	if (c->rcn_outs && rpc_gate_shut(c))
+	if ((c->rcn_outs || (c->rcn_t && rpc_tls_said(c))) && rpc_gate_shut(c))
 		return;
 	c->rcn_send_tls = c->rcn_t && rpc_tls_sends(c);
 	if (!(c->rcn_send_tls ? send_tls(c, &sqe) : send_clear(c, &sqe, &io)))

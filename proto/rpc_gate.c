@@ -59,6 +59,16 @@ bool rpc_gate_shut(struct rpc_conn *c)
 	return true;
 }
 
+int rpc_gate_flags(const struct rpc_conn *c)
+{
+	const struct store_lease *sl = c->rcn_rl->rl_lease;
+
+	return !sl || atomic_load_explicit(&sl->sl_end_ns, memory_order_relaxed) ==
+				       STORE_LEASE_ALWAYS
+		       ? MSG_WAITALL
+		       : 0;
+}
+
 void rpc_gate_quit(struct rpc_conn *c)
 {
 	if (!c->rcn_shut_prev)

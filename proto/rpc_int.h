@@ -387,6 +387,9 @@ void rpc_conn_send(struct rpc_conn *c);
 /* Look at it after the last look at the state and before bytes of messages leave. True: the store
  * is not held; rpc_conn_send is called when it is again. */
 bool rpc_gate_shut(struct rpc_conn *c);
+/* Flags of a send by the ring: MSG_WAITALL, by which the kernel goes on with the rest when the
+ * socket has room; 0 if the lease of the store has an end: the rest is looked at again. */
+int rpc_gate_flags(const struct rpc_conn *c);
 /* The connection has ended. */
 void rpc_gate_quit(struct rpc_conn *c);
 /* At the end of the loop. */
@@ -471,6 +474,8 @@ void rpc_tls_clear_sent(struct rpc_conn *c);
 /* Encrypts what is queued and returns what to send next. */
 int rpc_tls_out(struct rpc_conn *c, const void **p, size_t *n);
 bool rpc_tls_pending(const struct rpc_conn *c);
+/* Is a part of a call or an answer encrypted and not sent? Else only TLS itself may be. */
+bool rpc_tls_said(const struct rpc_conn *c);
 /* n bytes of it were sent. True: input waited for this. */
 bool rpc_tls_sent(struct rpc_conn *c, size_t n);
 void rpc_tls_log_clear(struct rpc_conn *c);

@@ -181,7 +181,8 @@ void rd_post(struct rd_conn *r)
 	if (r->r_ending)
 		return;
 	chain_reads(r, &ch);
-	chain_sends(r, &ch);
+	if (!r->r_txq || !rpc_gate_shut(r->r_c))
+		chain_sends(r, &ch);
 	if (!ch.ch_n)
 		return;
 	if ((ch.ch_last->wr_id & ID_BITS) == SEND_ID) {

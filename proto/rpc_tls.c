@@ -44,6 +44,7 @@ struct rpc_tls_conn {
 	bool t_want_write; /* the library cannot go on before t_out has room */
 	bool t_broken;	   /* the library must not be called any more */
 	bool t_big;	   /* the last receive was a full one */
+	bool t_said;	   /* t_out has data of the connection's, not only of TLS */
 	struct rpc_buf *t_in, *t_out;
 	uint32_t t_in_r, t_in_w, t_out_r, t_out_w;
 	struct rpc_conn *t_conn;
@@ -372,12 +373,13 @@ void rpc_tls_free(struct rpc_conn *c)
 }
 
 /* Sends what can leave at once: an alert, or close_notify (RFC 8446 section 6.1). Behind a send
- * that is under way it would land in the middle of a record. */
+ * that is under way it would land in the middle of a record. What is left of an answer does not
+ * leave while the store is not held, and nothing leaves behind it. */
 void rpc_tls_bye(struct rpc_conn *c)
 {
 	struct rpc_tls_conn *t = c->rcn_t;
 
-	if (c->rcn_sending || t->t_clear)
+	if (c->rcn_sending || t->t_clear || (t->t_said && !store_lease_live(c->rcn_rl->rl_lease)))
 		return;
 	if (t->t_up && !t->t_broken)
 		SSL_shutdown(t->t_ssl);
@@ -595,6 +597,7 @@ static int rpc_tls_fill(struct rpc_conn *c)
 		ERR_clear_error();
 		if (SSL_write_ex(t->t_ssl, p, n, &put) != 1 || put != n)
 			return broken(c, "TLS cannot send");
+		t->t_said = true;
 		rpc_conn_outs_advance(c, n);
 	}
 	return 0;
@@ -608,6 +611,11 @@ int rpc_tls_out(struct rpc_conn *c, const void **p, size_t *n)
 	*n = t->t_out_w - t->t_out_r;
 	*p = *n ? t->t_out->b_data + t->t_out_r : NULL;
 	return rc;
+}
+
+bool rpc_tls_said(const struct rpc_conn *c)
+{
+	return c->rcn_t->t_said;
 }
 
 bool rpc_tls_pending(const struct rpc_conn *c)
@@ -624,6 +632,7 @@ bool rpc_tls_sent(struct rpc_conn *c, size_t n)
 	if (t->t_out_r < t->t_out_w)
 		return false;
 	t->t_out_r = t->t_out_w = 0;
+	t->t_said = false;
 	rpc_buf_put(t->t_out);
 	t->t_out = NULL;
 	again = t->t_want_write;

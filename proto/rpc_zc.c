@@ -134,7 +134,8 @@ struct loop_io *rpc_zc_prep(struct rpc_conn *c, struct io_uring_sqe *sqe)
 	}
 	c->rcn_pins++;
 	c->rcn_refs++;
-	io_uring_prep_sendmsg_zc(sqe, c->rcn_fd, &c->rcn_snd->sd_mh, MSG_NOSIGNAL | MSG_WAITALL);
+	io_uring_prep_sendmsg_zc(sqe, c->rcn_fd, &c->rcn_snd->sd_mh,
+				 MSG_NOSIGNAL | rpc_gate_flags(c));
 	if (c->rcn_svc.rs_zerocopy == RPC_ZC_AUTO)
 		sqe->ioprio = IORING_SEND_ZC_REPORT_USAGE;
 	metric_add(m_sends, 1);

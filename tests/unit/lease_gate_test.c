@@ -114,6 +114,14 @@ static void ask_wrong_version(int fd, uint32_t xid)
 	send_record(fd, &x);
 }
 
+static int dial_known(void)
+{
+	int was = atomic_load(&opened), fd = dial();
+
+	wait_for(&opened, was + 1);
+	return fd;
+}
+
 /* A reply to xid, or a call of the server's (then its xid is returned in *call). */
 static uint32_t hear(int fd, bool *call)
 {
@@ -264,6 +272,57 @@ START_TEST(an_answer_that_came_too_late_opens_nothing)
 }
 END_TEST
 
+/* ---- an answer in several parts ---- */
+
+#define LONG (1u << 20)
+
+/* What comes until nothing comes any more. */
+static size_t drain(int fd)
+{
+	static uint8_t bytes[1 << 16];
+	struct timeval tv = {1, 0}, was = {60, 0};
+	size_t n = 0;
+	ssize_t got;
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv);
+	while ((got = recv(fd, bytes, sizeof bytes, 0)) > 0)
+		n += (size_t)got;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &was, sizeof was);
+	return n;
+}
+
+/* The sockets hold a part of the answer when the lease runs out, and the peer reads only then. The
+ * rest waits, and comes when the store is held again. */
+START_TEST(the_rest_of_a_long_answer_waits)
+{
+	static uint8_t rest[LONG];
+	int room = 1 << 16, fd = dial_known();
+	size_t all = 4 + 24 + LONG, first;
+	struct xdr_out x;
+
+	hold_long();
+	ck_assert_int_eq(setsockopt(last_conn->rcn_fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room),
+			 0);
+	put_call(&x, 1, P_BIG);
+	xdr_put_u32(&x, LONG);
+	send_record(fd, &x);
+	wait_for(&dispatched, 1);
+	turns();
+	ck_assert_int_gt(sniff(fd), 0);
+	cut_short();
+	first = drain(fd);
+	ck_assert_uint_gt(first, 0);
+	ck_assert_uint_lt(first, all);
+	turns();
+	ck_assert_int_eq(sniff(fd), 0);
+	hold_long();
+	ck_assert(recv_all(fd, rest, all - first));
+	ck_assert_uint_eq(rest[all - first - 1], (LONG / 4 - 1) & 0xff);
+	ck_assert_int_eq(sniff(fd), 0);
+	close(fd);
+}
+END_TEST
+
 /* ---- many ---- */
 
 #define MANY 10000u
@@ -384,14 +443,6 @@ static void our_send(struct loop_msg *m)
 
 	rpc_req_init(&o->o_req, PROG + 1, 1, 1, NULL, 100, our_done);
 	rpc_req_send(last_conn, &o->o_req, o->o_limit);
-}
-
-static int dial_known(void)
-{
-	int was = atomic_load(&opened), fd = dial();
-
-	wait_for(&opened, was + 1);
-	return fd;
 }
 
 START_TEST(a_time_limit_begins_again_when_the_store_is_held)
@@ -730,6 +781,7 @@ int main(void)
 	const TTest *const gated[] = {nothing_leaves_while_the_store_is_not_held,
 				      it_shuts_again_each_time,
 				      an_answer_that_came_too_late_opens_nothing,
+				      the_rest_of_a_long_answer_waits,
 				      ten_thousand_wait_within_bounds,
 				      each_answer_comes_once_while_the_lease_comes_and_goes,
 				      a_peer_goes_while_its_answers_wait,
