@@ -16,6 +16,33 @@ void store_lease_init(struct store_lease *sl, uint64_t end_ns)
 	*sl = (struct store_lease){0};
 	pthread_mutex_init(&sl->sl_lock, NULL);
 	atomic_store(&sl->sl_end_ns, end_ns);
+	atomic_store(&sl->sl_end_mono_ns, clock_mono_ns());
+}
+
+/* The caller holds sl_lock. */
+static void clock_goes_on(struct store_lease *sl, uint64_t left_ns)
+{
+	uint64_t now = clock_mono_ns(), stood = atomic_load(&sl->sl_end_mono_ns);
+
+	atomic_fetch_add(&sl->sl_turn, 1);
+	if (now > stood)
+		atomic_fetch_add(&sl->sl_shut_ns, now - stood);
+	atomic_store(&sl->sl_end_mono_ns, now + left_ns);
+	atomic_fetch_add(&sl->sl_turn, 1);
+}
+
+uint64_t store_lease_clock_held_ns(const struct store_lease *sl)
+{
+	uint64_t end, shut, now;
+	uint32_t turn;
+
+	do {
+		turn = atomic_load(&sl->sl_turn);
+		end = atomic_load(&sl->sl_end_mono_ns);
+		shut = atomic_load(&sl->sl_shut_ns);
+	} while ((turn & 1) || turn != atomic_load(&sl->sl_turn));
+	now = clock_mono_ns();
+	return (now < end ? now : end) - shut;
 }
 
 void store_lease_extend(struct store_lease *sl, uint64_t end_ns)
@@ -33,6 +60,7 @@ void store_lease_extend(struct store_lease *sl, uint64_t end_ns)
 	/* Before the end: who sees that the lease lives sees this as well. */
 	if (now >= was)
 		atomic_fetch_add(&sl->sl_opened, 1);
+	clock_goes_on(sl, end_ns - now);
 	atomic_store(&sl->sl_end_ns, end_ns);
 	for (struct store_lease_watch *w = sl->sl_watches; w; w = w->lw_next)
 		if (atomic_exchange(&w->lw_waits, false))

@@ -33,15 +33,19 @@ struct store_lease {
 	_Atomic uint64_t sl_end_ns;
 	_Atomic uint32_t sl_opened; /* how often it lived again after it had run out */
 	_Atomic bool sl_warned;	    /* since it last ran out */
-	pthread_mutex_t sl_lock;    /* of the list, and for who extends */
+	/* store_lease_clock_ns: the end by CLOCK_MONOTONIC, and for how long the store was not held
+	 * in all. sl_turn is odd while they change. */
+	_Atomic uint64_t sl_end_mono_ns, sl_shut_ns;
+	_Atomic uint32_t sl_turn;
+	pthread_mutex_t sl_lock; /* of the list, and for who extends */
 	struct store_lease_watch *sl_watches;
 };
 
 /* end_ns: STORE_LEASE_ALWAYS, or 0: it has not begun. */
 void store_lease_init(struct store_lease *sl, uint64_t end_ns);
 /* Any thread. The store is ours until end_ns of CLOCK_BOOTTIME. Who asked the store's holder and
- * got the answer passes the moment at which the question was sent, plus the lease's length. An
- * earlier end than the present one changes nothing. */
+ * got the answer passes the moment at which the question was sent, plus the lease's length; not
+ * STORE_LEASE_ALWAYS. An earlier end than the present one changes nothing. */
 void store_lease_extend(struct store_lease *sl, uint64_t end_ns);
 /* Any thread. Another instance has claimed the store: no lease of this process lives any more, and
  * none is extended. Then it logs why and ends the process. Nothing is sent meanwhile, however long
@@ -69,6 +73,17 @@ static inline bool store_lease_live(const struct store_lease *sl)
 static inline uint32_t store_lease_opened(const struct store_lease *sl)
 {
 	return sl ? atomic_load_explicit(&sl->sl_opened, memory_order_acquire) : 0;
+}
+
+/* The clock for the time that others have: CLOCK_MONOTONIC, but it stands still while the store is
+ * not held, because nobody gets an answer or a question then. It never goes back. Any thread. NULL,
+ * or a lease without an end: CLOCK_MONOTONIC. */
+uint64_t store_lease_clock_held_ns(const struct store_lease *sl);
+static inline uint64_t store_lease_clock_ns(const struct store_lease *sl)
+{
+	if (!sl || atomic_load_explicit(&sl->sl_end_ns, memory_order_relaxed) == STORE_LEASE_ALWAYS)
+		return clock_mono_ns();
+	return store_lease_clock_held_ns(sl);
 }
 
 void store_lease_watch(struct store_lease *sl, struct store_lease_watch *w);

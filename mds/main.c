@@ -453,7 +453,7 @@ static void main_open_store(const struct conf *conf)
 	if (st_create(&mds.m_st, mds.m_ns, mds.m_lease_ms, (uint32_t)conf_msec(conf, "mds.grace"),
 		      (uint32_t)conf_msec(conf, "mds.courtesy")))
 		die("cannot read the client records", NULL);
-	mds.m_st->st_lease = &mds.m_store_lease;
+	st_clock_use(mds.m_st, &mds.m_store_lease);
 	mds.m_st->st_kept_max = conf_size(conf, "mds.reply_cache");
 	mds.m_st->st_recall_ms = mds.m_recall_ms;
 	mds.m_st->st_max_delegs = (uint32_t)conf_int(conf, "mds.delegations_max");

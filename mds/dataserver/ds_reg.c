@@ -382,6 +382,11 @@ void ds_reg_note_latency(struct ds_reg *d, uint32_t id, uint32_t us)
 	ds_reg_unlock(d, nd);
 }
 
+uint64_t ds_reg_clock_ms(struct ds_reg *d)
+{
+	return store_lease_clock_ns(d->d_opts.do_store) / 1000000;
+}
+
 uint64_t ds_reg_up_ms(struct ds_reg *d)
 {
 	return clock_mono_ms() - d->d_start_ms;
@@ -613,8 +618,11 @@ uint64_t ds_reg_since_heartbeat_ms(struct ds_reg *d, uint32_t id)
 	if (alive_at(d, &nd, now))
 		return 0;
 	heard = ds_reg_silent_from(d, &nd);
-	if (nd.nd_unserving) /* it talks to this server, but its NFS port serves no client */
-		heard = nd.nd_reported_ms;
+	if (nd.nd_unserving) { /* it talks to this server, but its NFS port serves no client */
+		uint64_t shut = atomic_load(&d->d_shut_ms);
+
+		heard = nd.nd_reported_ms > shut ? nd.nd_reported_ms : shut;
+	}
 	return now > heard ? now - heard : 1;
 }
 

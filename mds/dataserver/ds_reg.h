@@ -339,6 +339,8 @@ void ds_reg_destroy(struct ds_reg *d);
 
 /* ---- for lo ---- */
 
+/* Any thread: ms of the clock for the time that data servers have (store_lease_clock_ns). */
+uint64_t ds_reg_clock_ms(struct ds_reg *d);
 struct loop *ds_reg_loop(struct ds_reg *d, unsigned n); /* do_loops[n]; NULL past the end */
 /* Returns the index of the calling loop in do_loops; do_nloops if it is none of them. */
 unsigned ds_reg_loop_index(struct ds_reg *d);

@@ -329,13 +329,13 @@ const char *ds_reg_gate_behind(const struct ds_reg_terms *was, const struct ds_r
 enum ds_reg_rival ds_reg_gate_rival(struct ds_reg *d, struct ds_reg_node *nd,
 				    const struct ds_reg_link *lk, const struct ds_reg_told *to)
 {
-	uint64_t now = clock_mono_ms();
+	uint64_t now = clock_mono_ms(), heard = nd ? ds_reg_silent_from(d, nd) : 0;
 
 	if (!to->to_tells || !nd || !nd->nd_terms.dt_start ||
 	    to->to_start_id == nd->nd_terms.dt_start_id)
 		return DS_REG_RIVAL_NONE;
 	if (!nd->nd_link || nd->nd_link == lk || !nd->nd_joined ||
-	    now - nd->nd_heard_ms >= d->d_opts.do_suspect_ms)
+	    (now > heard && now - heard >= d->d_opts.do_suspect_ms))
 		return nd->nd_two_ms && nd->nd_rival == to->to_start_id ? DS_REG_RIVAL_TWO
 									: DS_REG_RIVAL_NONE;
 	if (nd->nd_rival != to->to_start_id) {

@@ -140,7 +140,7 @@ uint32_t lo_orders_failing(struct lo *lo, uint32_t ds, uint64_t *for_ms)
 	struct lo_orders *os = lo->l_orders;
 	uint32_t n = atomic_load(&os->os_failing[ds]);
 
-	*for_ms = n ? clock_mono_ms() - atomic_load(&os->os_failing_ms[ds]) : 0;
+	*for_ms = n ? ds_reg_clock_ms(lo->l_dsc) - atomic_load(&os->os_failing_ms[ds]) : 0;
 	return n;
 }
 
@@ -164,7 +164,7 @@ uint64_t lo_orders_age(struct lo *lo, uint32_t ds)
 {
 	uint64_t oldest = atomic_load(&lo->l_orders->os_oldest_ms[ds]);
 
-	return oldest ? clock_mono_ms() - oldest : 0;
+	return oldest ? ds_reg_clock_ms(lo->l_dsc) - oldest : 0;
 }
 
 static bool deletes(const struct order *o, uint32_t ds, const ctl_object *obj)
@@ -247,7 +247,7 @@ static void order_link(struct lo_orders *os, struct order_queue *oq, struct orde
 {
 	unsigned l = list_of(o);
 
-	o->or_since_ms = clock_mono_ms();
+	o->or_since_ms = ds_reg_clock_ms(os->os_lo->l_dsc);
 	if (lo_order_owed(o) && !atomic_load(&os->os_owed_ms[oq->oq_ds]))
 		atomic_store(&os->os_owed_ms[oq->oq_ds], o->or_since_ms);
 	o->or_prevp = oq->oq_tail[l];
@@ -505,7 +505,7 @@ static void order_tick(struct loop_timer *t)
 {
 	struct lo_orders *os = caa_container_of(t, struct lo_orders, os_tick);
 	/* first, owed: of inode `ino`, the last one handled. owed 0: not known yet */
-	uint64_t now = clock_mono_ms(), first = 0, owed = 0, ino = UINT64_MAX;
+	uint64_t now = ds_reg_clock_ms(os->os_lo->l_dsc), first = 0, owed = 0, ino = UINT64_MAX;
 
 	for (struct order_wait *ow = os->os_waits, *next; ow; ow = next) {
 		struct order_file *of = ow->ow_file;
@@ -555,7 +555,7 @@ static void wait_start(struct loop_msg *m)
 
 	lo_orders_refresh(os);
 	ow->ow_high = os->os_high;
-	ow->ow_deadline_ms = clock_mono_ms() + ow->ow_timeout_ms;
+	ow->ow_deadline_ms = ds_reg_clock_ms(os->os_lo->l_dsc) + ow->ow_timeout_ms;
 	ow->ow_file = file_find(os, ow->ow_ino);
 	if (!ow->ow_file || !wait_needed(os, ow)) {
 		wait_end(ow, 0);
@@ -818,7 +818,7 @@ static uint64_t fences_owed(void *arg, uint32_t ds)
 {
 	struct lo_orders *os = arg;
 	uint64_t since = atomic_load_explicit(&os->os_owed_ms[ds], memory_order_relaxed),
-		 now = clock_mono_ms();
+		 now = ds_reg_clock_ms(os->os_lo->l_dsc);
 
 	return since && now > since ? now - since : 0;
 }

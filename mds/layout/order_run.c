@@ -132,7 +132,7 @@ static bool overtakes(const struct order_queue *oq)
 static unsigned collect_fences(struct order_queue *oq)
 {
 	struct order_batch *ol = &oq->oq_lane[QUEUE_FENCES];
-	uint64_t now = clock_mono_ms();
+	uint64_t now = clock_mono_ms(), mine = ds_reg_clock_ms(oq->oq_orders->os_lo->l_dsc);
 	bool overtake = (oq->oq_list[ORDER_FENCE] || oq->oq_list[ORDER_URGENT]) && overtakes(oq);
 	unsigned urgent;
 
@@ -147,7 +147,8 @@ static unsigned collect_fences(struct order_queue *oq)
 	urgent = ol->ol_n;
 	for (struct order *o = overtake ? oq->oq_list[ORDER_URGENT] : NULL;
 	     o && ol->ol_n < FENCES_MAX; o = o->or_next) {
-		if (o->or_type != CTL_TRUNCATE || o->or_in_force || now - o->or_since_ms < AHEAD_MS)
+		if (o->or_type != CTL_TRUNCATE || o->or_in_force ||
+		    mine - o->or_since_ms < AHEAD_MS)
 			continue;
 		o->or_ahead = true;
 		batch_add(ol, o, CTL_FENCE, 0);
@@ -232,7 +233,8 @@ static void order_run_order_failed(struct order_queue *oq, struct order *o, ctl_
 	if (!o->or_logged)
 		order_log_failed(oq, o, st);
 	if (!o->or_logged && !atomic_fetch_add(&oq->oq_orders->os_failing[oq->oq_ds], 1))
-		atomic_store(&oq->oq_orders->os_failing_ms[oq->oq_ds], clock_mono_ms());
+		atomic_store(&oq->oq_orders->os_failing_ms[oq->oq_ds],
+			     ds_reg_clock_ms(oq->oq_orders->os_lo->l_dsc));
 	o->or_logged = true;
 	o->or_after_ms = clock_mono_ms() + RETRY_MS;
 	order_run_retry_later(oq);
@@ -274,7 +276,7 @@ static void batch_results(struct order_batch *ol)
 	}
 	log_request = 0;
 	ol->ol_n = 0;
-	ol->ol_answered_ms = clock_mono_ms();
+	ol->ol_answered_ms = ds_reg_clock_ms(oq->oq_orders->os_lo->l_dsc);
 	lo_order_owe(oq);
 	lo_order_finished(oq->oq_orders);
 }
@@ -408,7 +410,7 @@ static void owe_again(struct order_queue *oq)
 			o->or_after_ms = 0;
 			o->or_in_force = false;
 		}
-	oq->oq_lane[QUEUE_FENCES].ol_answered_ms = clock_mono_ms();
+	oq->oq_lane[QUEUE_FENCES].ol_answered_ms = ds_reg_clock_ms(oq->oq_orders->os_lo->l_dsc);
 	lo_order_owe(oq);
 }
 

@@ -85,7 +85,7 @@ long lo_orders_list(struct lo *lo, uint32_t ds, size_t most, struct lo_order_vie
 	*out = ol.ol_v = calloc(ol.ol_room, sizeof(**out));
 	if (!*out)
 		return -ENOMEM;
-	ol.ol_now = clock_mono_ms();
+	ol.ol_now = ds_reg_clock_ms(lo->l_dsc);
 	while (more && ol.ol_n < ol.ol_room) {
 		pthread_mutex_lock(&os->os_lock);
 		more = lo_order_walk(os, &w);

@@ -92,11 +92,7 @@ struct st {
 	/* st_clock.c: when the clock was last looked at, and how long the process stood still in
 	 * all. */
 	_Atomic uint64_t st_clock_seen_ns, st_paused_ns;
-	/* Set before the first clients; NULL: the store is always held. The clock stands still
-	 * while it is not. */
-	struct store_lease *st_lease;
-	_Atomic uint32_t st_clock_opened; /* store_lease_opened when the clock last went on */
-	_Atomic bool st_clock_stands;
+	const struct store_lease *st_lease; /* NULL: the store is always held */
 	pthread_mutex_t st_clock_lock;
 	_Atomic bool st_in_grace;
 	struct st_session *_Atomic *st_by_id; /* sessions, for RCU: ST_BY_ID chains */

@@ -188,6 +188,9 @@ bool st_client_leaves(struct st_client *c);
 uint64_t st_now_ns(struct st *st);
 void st_clock_tick(struct st *st);
 void st_clock_init(struct st *st);
+struct store_lease;
+/* Before the first clients: the clock stands still while this lease does not live. */
+void st_clock_use(struct st *st, const struct store_lease *sl);
 /* Nanoseconds between two times of st_now_ns; 0 if the clock went back between them. */
 static inline uint64_t st_since(uint64_t then, uint64_t now)
 {

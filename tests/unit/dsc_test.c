@@ -210,6 +210,32 @@ START_TEST(the_least_that_any_server_demands_is_told)
 }
 END_TEST
 
+/* Nobody's heartbeats were answered then. */
+START_TEST(the_time_in_which_the_store_was_not_held_is_no_silence)
+{
+	struct ds_reg_node *nd = node_add(1, 1, 1);
+	struct ds_reg_link link = {.lk_server = 1};
+	struct ds_reg_told to = {.to_tells = true, .to_start_id = 7};
+
+	D->d_opts.do_lease_ms = D->d_opts.do_suspect_ms = 60000;
+	pthread_mutex_lock(&D->d_lock);
+	nd->nd_link = &link;
+	nd->nd_terms.dt_start = nd->nd_terms.dt_start_id = 1;
+	nd->nd_state = DS_REG_DEAD;
+	nd->nd_unserving = nd->nd_may_join = true;
+	nd->nd_heard_ms = nd->nd_reported_ms = 1;
+	ck_assert_int_eq(ds_reg_gate_rival(D, nd, NULL, &to), DS_REG_RIVAL_NONE);
+	ds_reg_unlock(D, nd);
+	ck_assert_uint_gt(ds_reg_since_heartbeat_ms(D, 1), 60000);
+	atomic_store(&D->d_shut_ms, clock_mono_ms());
+	ck_assert_uint_lt(ds_reg_since_heartbeat_ms(D, 1), 60000);
+	pthread_mutex_lock(&D->d_lock);
+	ck_assert_int_eq(ds_reg_gate_rival(D, nd, NULL, &to), DS_REG_RIVAL_WAIT);
+	nd->nd_link = NULL;
+	ds_reg_unlock(D, nd);
+}
+END_TEST
+
 /* That daemons have TLS where clients have none outlives a restart; a program that does not know it
  * takes it for none (up to RPC_TLS_CERT is for clients). */
 START_TEST(a_record_keeps_who_has_tls)
@@ -238,12 +264,13 @@ END_TEST
 
 int main(void)
 {
-	static const TTest *tests[4];
+	static const TTest *tests[5];
 	Suite *s = suite_create("dsc");
 
 	tests[0] = who_asks_sees_one_state_of_a_server_and_never_an_older_one;
 	tests[1] = the_least_that_any_server_demands_is_told;
 	tests[2] = a_record_keeps_who_has_tls;
+	tests[3] = the_time_in_which_the_store_was_not_held_is_no_silence;
 	unit_add(s, "views", setup, teardown, 60, tests);
 	return unit_run(s);
 }

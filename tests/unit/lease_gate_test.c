@@ -667,6 +667,72 @@ START_TEST(the_api_says_when_an_outcome_is_not_known)
 }
 END_TEST
 
+/* ---- the clock ---- */
+
+static uint64_t the_clock(void)
+{
+	return store_lease_clock_ns(&lease);
+}
+
+START_TEST(the_clock_stands_still_while_the_store_is_not_held)
+{
+	uint64_t at, began, stood;
+
+	store_lease_init(&lease, STORE_LEASE_ALWAYS);
+	at = clock_mono_ns();
+	ck_assert_uint_ge(the_clock(), at);
+	store_lease_init(&lease, 0);
+	began = the_clock();
+	usleep(20000);
+	ck_assert_uint_eq(the_clock(), began);
+	hold_ms(100);
+	run_out();
+	usleep(1000); /* the two clocks are not read at the same moment */
+	at = the_clock();
+	ck_assert_uint_ge(at - began, 90000000);
+	ck_assert_uint_le(at - began, 101000000);
+	usleep(300000);
+	ck_assert_uint_eq(the_clock(), at);
+	stood = clock_mono_ns();
+	hold_long();
+	ck_assert_uint_ge(the_clock(), at);
+	usleep(1000);
+	ck_assert_uint_gt(the_clock(), at);
+	ck_assert_uint_le(the_clock() - at, clock_mono_ns() - stood);
+}
+END_TEST
+
+static void *watch_clock(void *arg)
+{
+	uint64_t was = the_clock(), now;
+
+	while (!atomic_load(&flaps)) {
+		now = the_clock();
+		ck_assert_uint_ge(now, was);
+		was = now;
+	}
+	return arg;
+}
+
+START_TEST(the_clock_never_goes_back)
+{
+	pthread_t watcher[2];
+
+	store_lease_init(&lease, 0);
+	atomic_store(&flaps, 0);
+	for (int i = 0; i < 2; i++)
+		pthread_create(&watcher[i], NULL, watch_clock, NULL);
+	for (int i = 0; i < 200; i++) {
+		hold_ms(1);
+		run_out();
+		usleep(1000);
+	}
+	atomic_store(&flaps, 1);
+	for (int i = 0; i < 2; i++)
+		pthread_join(watcher[i], NULL);
+}
+END_TEST
+
 /* ---- an instance that is no longer the one ---- */
 
 static void child(int out)
@@ -789,6 +855,8 @@ int main(void)
 				      a_peer_that_says_nothing_is_given_its_time,
 				      NULL};
 	const TTest *const open[] = {without_the_gate_bytes_are_seen, NULL};
+	const TTest *const clock[] = {the_clock_stands_still_while_the_store_is_not_held,
+				      the_clock_never_goes_back, NULL};
 	const TTest *const lost[] = {a_deposed_instance_ends_and_sends_nothing,
 				     nothing_passes_between_the_loss_and_the_end_of_the_process,
 				     NULL};
@@ -802,6 +870,7 @@ int main(void)
 	unit_add(s, "tls", start_tls, end_tls, 60, tls);
 	unit_add(s, "api", start_web, end_web, 60, api);
 	unit_add(s, "open", start_open, teardown, 60, open);
+	unit_add(s, "clock", NULL, NULL, 60, clock);
 	unit_add(s, "lost", NULL, NULL, 60, lost);
 	return unit_run(s);
 }

@@ -2,6 +2,7 @@
 /* lo_order_test.c - orders to data servers, which are fake ones here (lo_fake.h): what becomes of
  * them, what waits for them, and what comes before what. */
 #include "base/clock.h"
+#include "base/store_lease.h"
 #include "mds/dataserver/ds_reg_int.h"
 #include "mds/layout/order_int.h"
 #include "tests/unit/lo_fake.h"
@@ -540,6 +541,60 @@ START_TEST(a_timer_that_fires_too_early_forgets_no_order)
 }
 END_TEST
 
+/* ---- the store is not held ---- */
+
+static struct store_lease store;
+
+static void hold_ms(uint64_t ms)
+{
+	store_lease_extend(&store, clock_boot_ns() + ms * 1000000);
+}
+
+/* From here on the store is not held. */
+static void lose_store(void)
+{
+	store_lease_init(&store, 0);
+	dsc->d_opts.do_store = &store;
+}
+
+/* The time of the wait stands still, and goes on when the store is held again. */
+START_TEST(the_deadline_of_an_order_stands_still_while_the_store_is_not_held)
+{
+	struct lo_map m = map_on(1, 1);
+	struct waiting w;
+
+	join_fakes(1);
+	lose_store();
+	fakes[0].f_order_status = CTL_IO;
+	order(&m, 760, 2);
+	sem_init(&w.w_sem, 0, 0);
+	lo_orders_wait(lo, 760, loops[1], LEASE_MS, waited, &w);
+	nap(3 * LEASE_MS);
+	ck_assert_int_eq(sem_trywait(&w.w_sem), -1);
+	hold_ms(600000);
+	sem_wait(&w.w_sem);
+	ck_assert_int_eq(w.w_err, -ETIMEDOUT);
+}
+END_TEST
+
+/* A server is not blamed for a fence that it could not confirm meanwhile. Later it is. */
+START_TEST(no_lease_is_withheld_for_the_time_in_which_the_store_is_not_held)
+{
+	struct lo_map m = map_on(1, 1);
+
+	join_fakes(1);
+	lose_store();
+	fakes[0].f_hold = true;
+	order(&m, 770, 2);
+	lo_orders_wake(lo);
+	eventually(fakes[0].f_held);
+	nap(3 * LEASE_MS);
+	ck_assert_uint_eq(fakes[0].f_lease_ms, LEASE_MS);
+	hold_ms(600000);
+	eventually(fakes[0].f_lease_ms == 0);
+}
+END_TEST
+
 /* Of the first server, as if it had joined by this protocol. */
 static void speaks(uint8_t protocol)
 {
@@ -691,7 +746,8 @@ START_TEST(a_list_has_the_orders_of_a_server_the_oldest_first)
 	struct order_file *of = calloc(SLOTS, sizeof(*of));
 	struct order *o = calloc(SLOTS, sizeof(*o));
 	struct lo_orders *os = sparse_orders(of, o);
-	struct lo with = {.l_orders = os};
+	struct ds_reg *none = calloc(1, sizeof(*none));
+	struct lo with = {.l_orders = os, .l_dsc = none};
 	struct lo_order_view *v;
 
 	for (unsigned i = 0; i < LISTED; i++)
@@ -706,6 +762,7 @@ START_TEST(a_list_has_the_orders_of_a_server_the_oldest_first)
 	ck_assert_int_eq(lo_orders_list(&with, 0, 5, &v), 5);
 	ck_assert_uint_eq(v[0].ov_number, 8);
 	free(v);
+	free(none);
 	free(os->os_files.h_slot);
 	free(os);
 	free(of);
@@ -742,6 +799,8 @@ int main(void)
 		       who_does_not_answer_a_fence_loses_its_lease_and_the_wait_ends_with_that);
 	tcase_add_test(live, who_answers_that_it_cannot_store_a_fence_keeps_its_lease);
 	tcase_add_test(live, a_timer_that_fires_too_early_forgets_no_order);
+	tcase_add_test(live, the_deadline_of_an_order_stands_still_while_the_store_is_not_held);
+	tcase_add_test(live, no_lease_is_withheld_for_the_time_in_which_the_store_is_not_held);
 	tcase_add_test(live, nothing_overtakes_at_a_server_of_a_protocol_that_skips_number_0);
 	tcase_add_test(live, a_server_that_joins_is_told_a_failed_fence_again_before_it_serves);
 	suite_add_tcase(s, live);
