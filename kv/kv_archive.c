@@ -68,7 +68,7 @@ struct kv_archive_out {
 	uint64_t ao_at;	    /* its length */
 	uint64_t ao_last;   /* newest transaction */
 	uint64_t ao_before; /* bytes in other segments */
-	uint64_t ao_max;    /* 0: as large as it gets */
+	uint64_t ao_max;
 	bool ao_unsynced, ao_unnamed;
 	bool ao_off; /* it could not be written, and went */
 	/* why the one before went, until the file says so; or "" */
@@ -484,9 +484,9 @@ static uint64_t segment_size(const struct kv_archive_out *ao)
 {
 	uint64_t size = ao->ao_max / KV_SEGMENTS;
 
-	return size < KV_SEGMENT_MIN || !ao->ao_max ? KV_SEGMENT_MIN
-	       : size > KV_SEGMENT_MAX		    ? KV_SEGMENT_MAX
-						    : size;
+	return size < KV_SEGMENT_MIN   ? KV_SEGMENT_MIN
+	       : size > KV_SEGMENT_MAX ? KV_SEGMENT_MAX
+				       : size;
 }
 
 static int segment_make(struct kv_archive_out *ao, uint64_t first)
@@ -514,8 +514,7 @@ static void archive_trim(struct kv_archive_out *ao)
 	char path[PATH_MAX];
 	struct stat st;
 
-	if (!ao->ao_max || ao->ao_before + ao->ao_at <= ao->ao_max ||
-	    segments_list(ao->ao_folder, &sg))
+	if (ao->ao_before + ao->ao_at <= ao->ao_max || segments_list(ao->ao_folder, &sg))
 		return;
 	for (size_t i = 0; i + 1 < sg.sg_n && ao->ao_before + ao->ao_at > ao->ao_max; i++)
 		if (archive_path(ao->ao_folder, sg.sg_first[i], path) && !stat(path, &st) &&
@@ -722,6 +721,59 @@ static const char *archive_not(const struct kv_opts *o)
 	return o->ko_archive < 0 ? "the server ran without mds.backup_log" : NULL;
 }
 
+/* ---- the limit, for programs that have no configuration ---- */
+
+static int limit_open(const char *store, int flags)
+{
+	char path[PATH_MAX];
+
+	if (snprintf(path, sizeof(path), "%s/archive-limit", store) >= (int)sizeof(path))
+		return -1;
+	return open(path, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
+}
+
+/* Returns 0 where nothing says it. */
+static uint64_t limit_get(const char *store)
+{
+	int fd = limit_open(store, O_RDONLY);
+	char text[32] = "", *end;
+	unsigned long max;
+	ssize_t n;
+
+	if (fd < 0)
+		return 0;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	max = strtoul(text, &end, 10);
+	return n > 1 && *end == '\n' && max <= INT64_MAX ? max : 0;
+}
+
+/* It is no part of durability either: a crash in the middle leaves the size of the archive. */
+static void limit_put(const char *store, uint64_t max)
+{
+	char text[32];
+	int n, fd;
+
+	if (limit_get(store) == max)
+		return;
+	n = snprintf(text, sizeof(text), "%lu\n", (unsigned long)max);
+	fd = limit_open(store, O_WRONLY | O_CREAT | O_TRUNC);
+	if (fd < 0 || write(fd, text, (size_t)n) != n)
+		log_warn("kv: %s: archive-limit: %s", store, strerror(errno));
+	if (fd >= 0)
+		close(fd);
+}
+
+/* Of what is there: the limit that the server gave it last, or the size that it has. */
+static uint64_t limit_of(const struct kv_archive_out *ao, const char *store)
+{
+	uint64_t max = limit_get(store), has = ao->ao_before + ao->ao_at;
+
+	if (max)
+		return max;
+	return has > KV_SEGMENTS * KV_SEGMENT_MIN ? has : KV_SEGMENTS * KV_SEGMENT_MIN;
+}
+
 void kv_archive_drop(struct kv *kv, const char *why)
 {
 	char folder[PATH_MAX];
@@ -761,6 +813,10 @@ void kv_archive_open(struct kv *kv, const struct kv_opts *o)
 		ao->ao_last = UINT64_MAX;
 	if (rc && rc != -ENOENT)
 		snprintf(ao->ao_gap, sizeof(ao->ao_gap), "%s", strerror(-rc));
+	if (ao->ao_max)
+		limit_put(kv->k_path, ao->ao_max);
+	else
+		ao->ao_max = limit_of(ao, kv->k_path);
 	gap_reserve(kv->k_path);
 	kv->k_archive = ao;
 }
@@ -809,8 +865,7 @@ static bool archive_has_room(const struct kv *kv)
 	uint64_t want = kv->k_archive->ao_max;
 	struct statvfs sv;
 
-	return !statvfs(kv->k_path, &sv) &&
-	       (uint64_t)sv.f_bavail * sv.f_frsize >= (want ? want : KV_SEGMENT_MIN);
+	return !statvfs(kv->k_path, &sv) && (uint64_t)sv.f_bavail * sv.f_frsize >= want;
 }
 
 void kv_archive_again(struct kv *kv, uint64_t last)

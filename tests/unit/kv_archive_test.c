@@ -392,6 +392,50 @@ START_TEST(archive_that_was_off_at_a_crash_goes_on_with_a_new_identity)
 END_TEST
 
 /* Each way to lose the archive on purpose says its reason. */
+static uint64_t archive_size(void)
+{
+	char folder[300], path[900];
+	struct dirent *e;
+	uint64_t n = 0;
+	struct stat st;
+	DIR *d;
+
+	snprintf(folder, sizeof(folder), "%s/archive", dir);
+	d = opendir(folder);
+	ck_assert_ptr_nonnull(d);
+	while ((e = readdir(d))) {
+		snprintf(path, sizeof(path), "%s/%.16s", folder, e->d_name);
+		if (e->d_name[0] != '.' && !stat(path, &st))
+			n += (uint64_t)st.st_size;
+	}
+	closedir(d);
+	return n;
+}
+
+/* A program that repairs the store, and reads no configuration. */
+START_TEST(program_without_a_limit_keeps_that_of_the_server)
+{
+	struct kv_opts server = {.ko_create = true, .ko_archive = 3 * MIB}, repair = {0};
+	unsigned i = 1;
+	struct kv *kv;
+
+	kv_close(open_kv(&server));
+	big = 100000;
+	for (int known = 1; known >= 0; known--) {
+		uint64_t max = known ? 5 * MIB : 18 * MIB;
+
+		if (!known)
+			shell("rm %s/archive-limit", dir);
+		kv = open_kv(&repair);
+		commits(kv, &i, 300); /* of 100 kB each */
+		kv_close(kv);
+		ck_assert_uint_le(archive_size(), max);
+		ck_assert_uint_gt(archive_size(), 2 * MIB);
+	}
+	big = 100;
+}
+END_TEST
+
 START_TEST(gap_has_its_reason)
 {
 	struct kv_opts off = {.ko_archive = -1},
@@ -435,6 +479,7 @@ int main(void)
 	tcase_add_test(c, archive_that_ends_anywhere_can_be_read);
 	tcase_add_test(c, archive_comes_back_when_the_disk_has_room);
 	tcase_add_test(c, archive_that_was_off_at_a_crash_goes_on_with_a_new_identity);
+	tcase_add_test(c, program_without_a_limit_keeps_that_of_the_server);
 	tcase_add_test(c, gap_has_its_reason);
 	suite_add_tcase(s, c);
 	return unit_run(s);
