@@ -357,7 +357,9 @@ static bool orders_of(const struct ds_fs *f, const ctl_orders_args *a)
 	for (unsigned i = 0; i < a->orders.orders_len; i++) {
 		const ctl_order *o = &a->orders.orders_val[i];
 
-		if (o->type != CTL_BAR_CLIENT && o->object.fs != ds_fs_number(f))
+		/* The bars are those of the MDS' own file system. An older MDS may leave the number
+		 * out. */
+		if (o->object.fs != ds_fs_number(f) && (o->type != CTL_BAR_CLIENT || o->object.fs))
 			return false;
 		if (o->type == CTL_CLONE && o->source.fs != ds_fs_number(f))
 			return false;
