@@ -115,18 +115,17 @@ static void timer_next(struct ds_control *c, uint32_t ms)
 	loop_timer_start(loop_self(), &c->dc_timer, ms);
 }
 
-/* The MDS of the same file system that this server has joined, or is joining, over another
- * connection, or NULL: two addresses of one MDS would take the server from each other. */
-static const struct ds_control *joined_beside(const struct ds_control *c)
+/* The connection over which this server has joined (joining: or is joining) the MDS of f, except
+ * but; NULL: there is none. */
+static struct ds_control *joined_at(struct ds *d, const struct ds_fs *f,
+				    const struct ds_control *but, bool joining)
 {
-	struct ds_fs *f = atomic_load(&c->dc_fs);
+	for (unsigned i = 0; f && i < atomic_load(&d->d_nmds); i++) {
+		struct ds_control *c = d->d_control[i];
 
-	for (unsigned i = 0; f && i < atomic_load(&c->dc_ds->d_nmds); i++) {
-		const struct ds_control *o = c->dc_ds->d_control[i];
-
-		if (o != c && (o->dc_joining || atomic_load(&o->dc_joined)) &&
-		    atomic_load(&o->dc_fs) == f)
-			return o;
+		if (c != but && atomic_load(&c->dc_fs) == f &&
+		    (atomic_load(&c->dc_joined) || (joining && c->dc_joining)))
+			return c;
 	}
 	return NULL;
 }
@@ -485,7 +484,8 @@ static struct ds_seen seen(struct ds_store *s, struct ds_fs *f)
 
 static void join(struct ds_control *c)
 {
-	const struct ds_control *beside = joined_beside(c);
+	/* Two addresses of one MDS would take the server from each other. */
+	const struct ds_control *beside = joined_at(c->dc_ds, atomic_load(&c->dc_fs), c, true);
 
 	atomic_store(&c->dc_spare, beside && c->dc_learned);
 	if (beside) {
@@ -794,13 +794,9 @@ void ds_control_addrs_changed(struct ds *d)
 
 struct ctl_chan *ds_control_chan(struct ds *d, const struct ds_fs *f)
 {
-	for (unsigned i = 0; i < atomic_load(&d->d_nmds); i++) {
-		struct ds_control *c = d->d_control[i];
+	const struct ds_control *c = joined_at(d, f, NULL, false);
 
-		if (c->dc_ready && atomic_load(&c->dc_joined) && atomic_load(&c->dc_fs) == f)
-			return c->dc_chan;
-	}
-	return NULL;
+	return c ? c->dc_chan : NULL;
 }
 
 bool ds_control_state(struct ds *d, unsigned i, struct ds_control_state *out)
