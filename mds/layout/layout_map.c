@@ -16,9 +16,9 @@
 
 #define KNOWN_LEAVING 2 /* from version 3 on */
 #define KNOWN_LATE    4 /* from version 4 on */
-/* From version 5 on, t_flags divided by TAIL_PIN is lm_pin. */
+/* From version 5 on, mta_flags divided by TAIL_PIN is lm_pin. */
 enum { TAIL_PENDING_MIRROR = 1, TAIL_MOVE = 2, TAIL_PIN = 4 };
-_Static_assert(LO_MAX_OBJECTS *TAIL_PIN <= UINT8_MAX, "lm_pin fits in t_flags");
+_Static_assert(LO_MAX_OBJECTS *TAIL_PIN <= UINT8_MAX, "lm_pin fits in mta_flags");
 
 struct map_obj_rec {
 	uint32_t mor_ds;
@@ -39,8 +39,8 @@ _Static_assert(sizeof(struct map_rec) == 8 && sizeof(struct map_obj_rec) == 16,
 /* The tail of version 3, after the objects. The domain follows; in version 5 the length of the
  * pinned copy's labels (1 byte) and these; then the groups up to the end. */
 struct map_tail {
-	uint8_t t_flags, t_domain;
-	uint32_t t_from;
+	uint8_t mta_flags, mta_domain;
+	uint32_t mta_from;
 } __attribute__((packed));
 _Static_assert(sizeof(struct map_tail) == 6, "map record, version 3");
 _Static_assert(sizeof(struct map_rec) + LO_MAX_OBJECTS * sizeof(struct map_obj_rec) +
@@ -83,10 +83,10 @@ static size_t tail_encode(const struct lo_map *m, uint8_t *out)
 	       pin = strlen(m->lm_pin_group);
 	struct map_tail *t = (struct map_tail *)out;
 
-	t->t_flags = (uint8_t)((m->lm_pending_mirror ? TAIL_PENDING_MIRROR : 0) |
-			       (m->lm_move ? TAIL_MOVE : 0) | m->lm_pin * TAIL_PIN);
-	t->t_domain = (uint8_t)domain;
-	t->t_from = htole32(m->lm_from);
+	t->mta_flags = (uint8_t)((m->lm_pending_mirror ? TAIL_PENDING_MIRROR : 0) |
+				 (m->lm_move ? TAIL_MOVE : 0) | m->lm_pin * TAIL_PIN);
+	t->mta_domain = (uint8_t)domain;
+	t->mta_from = htole32(m->lm_from);
 	out += sizeof(*t);
 	memcpy(out, m->lm_domain, domain);
 	out += domain;
@@ -188,20 +188,20 @@ static bool tail_decode(const uint8_t *p, size_t n, bool pins, struct lo_map *m)
 	const struct map_tail *t = (const struct map_tail *)p;
 	size_t at = sizeof(*t);
 
-	if (n < sizeof(*t) || (!pins && t->t_flags >= TAIL_PIN) ||
-	    le32toh(t->t_from) > DS_REG_MAX || t->t_domain > LABELS_KEY_MAX ||
-	    n - sizeof(*t) < t->t_domain)
+	if (n < sizeof(*t) || (!pins && t->mta_flags >= TAIL_PIN) ||
+	    le32toh(t->mta_from) > DS_REG_MAX || t->mta_domain > LABELS_KEY_MAX ||
+	    n - sizeof(*t) < t->mta_domain)
 		return false;
-	m->lm_pending_mirror = t->t_flags & TAIL_PENDING_MIRROR;
-	m->lm_move = t->t_flags & TAIL_MOVE;
-	m->lm_from = le32toh(t->t_from);
-	m->lm_pin = t->t_flags / TAIL_PIN;
-	memcpy(m->lm_domain, p + at, t->t_domain);
-	at += t->t_domain;
+	m->lm_pending_mirror = t->mta_flags & TAIL_PENDING_MIRROR;
+	m->lm_move = t->mta_flags & TAIL_MOVE;
+	m->lm_from = le32toh(t->mta_from);
+	m->lm_pin = t->mta_flags / TAIL_PIN;
+	memcpy(m->lm_domain, p + at, t->mta_domain);
+	at += t->mta_domain;
 	if (pins && !pin_decode(p, n, &at, m))
 		return false;
 	if (n - at >= LO_GROUPS_LEN || memchr(p + at, 0, n - at) ||
-	    memchr(m->lm_domain, 0, t->t_domain))
+	    memchr(m->lm_domain, 0, t->mta_domain))
 		return false;
 	memcpy(m->lm_groups, p + at, n - at);
 	return has_tail(m);
@@ -267,7 +267,7 @@ unsigned lo_map_copies(struct kv_slice s)
 	if (r->mpr_version < 3 || r->mpr_mirrors == 1 || s.s_len < at + sizeof(*t))
 		return r->mpr_mirrors;
 	t = (const struct map_tail *)((const uint8_t *)s.s_data + at);
-	return r->mpr_mirrors - !!(t->t_flags & TAIL_PENDING_MIRROR);
+	return r->mpr_mirrors - !!(t->mta_flags & TAIL_PENDING_MIRROR);
 }
 
 /* Returns the objects of a stripe in this state. */
