@@ -333,15 +333,19 @@ START_TEST(what_is_gone_is_known_to_be_deleted_before_that_is_sent)
 
 	join_fakes(1);
 	ck_assert_int_eq(wait_orders(1, 60000), 0); /* what there was is read */
+	fakes[0].f_hold = true;			    /* it is done when we say so */
 	clock_gettime(CLOCK_MONOTONIC, &a);
 	order(&m, 700, 0);
 	lo_orders_files_gone(lo);
 	ck_assert(deletes(ds, 700));
 	ck_assert(!deletes(ds, 701));
 	ck_assert(!deletes(ds + 1, 700));
-	eventually(order_rows() == 0);
+	eventually(fakes[0].f_held);
 	clock_gettime(CLOCK_MONOTONIC, &b);
 	ck_assert_int_ge((b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000, 90);
+	ck_assert(deletes(ds, 700));
+	on_loop(fake_loop, fake_answer_held, &fakes[0]);
+	eventually(order_rows() == 0);
 	ck_assert(!deletes(ds, 700));
 	ck_assert_uint_eq(lo_orders_count(lo), 0);
 }
