@@ -176,7 +176,7 @@ def test_a_holder_that_answers_nonsense_is_recalled(c):
         r = past_delay(two, putfh(o.fh), getattr_("size", "change"))
         check(err(r.status), "OK", f"body {i}")
         check(r.results[-1].attrs.size, 10, f"body {i}")
-        c.wait_callback("RECALL", 3)
+        c.wait_callback("RECALL")
         c.callbacks.clear()
 
 
@@ -188,14 +188,15 @@ def test_holders_that_do_not_answer_getattr_are_recalled(c):
     c.on_callback = lambda name, args: None if name == "GETATTR" else recall(name, args)
     cut_off.drop()
     its = [later(two, putfh(x.fh), getattr_("size")) for x in (o, gone)]
-    began = time.monotonic()
+    watch = Watch(mds_pid(harness.THE))
     c.wait_callback("GETATTR")
-    c.wait_callback("RECALL", 4)
+    c.wait_callback("RECALL")
     for name, it in zip(("the silent one", "the one that is cut off"), its):
-        it.thread.join(5)
+        it.thread.join(60)
         check(it.done(), True, f"GETATTR of the file of {name} is answered")
         check(it.result().results[-1].attrs.size, 10)
-    check(time.monotonic() - began < 4, True, f"took {time.monotonic() - began:.1f} s")
+    took = watch.took()
+    check(took < 4, True, f"took {took:.1f} s")
     c.ok(putrootfh())
     check(c.status_flags & REVOKED, 0)
     cut_off.conns = [cut_off.connection()]
@@ -214,9 +215,10 @@ def test_a_holder_that_returns_instead_of_answering(c):
                                             delegreturn(o.deleg_stateid))))
         return None
     c.on_callback = on_callback
-    began = time.monotonic()
+    watch = Watch(mds_pid(harness.THE))
     check(past_delay(two, putfh(o.fh), getattr_("size")).results[-1].attrs.size, 20)
-    check(time.monotonic() - began < 2.5, True, f"took {time.monotonic() - began:.1f} s")
+    took = watch.took()
+    check(took < 2.5, True, f"took {took:.1f} s")
     # The thread that got the callback may run later than the operation that caused it.
     eventually(lambda: going, what="GETATTR")
     going[0].result()

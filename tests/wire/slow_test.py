@@ -16,7 +16,7 @@ import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server, lay  # noqa: E402
 from files import holder  # noqa: E402
-from load import SANITIZED, Pace, Slots, anon, raw_call  # noqa: E402
+from load import SANITIZED, Pace, Slots, Watch, anon, raw_call  # noqa: E402
 from nfs41 import err, op  # noqa: E402
 
 MIB = 1 << 20
@@ -73,7 +73,9 @@ def test_a_client_that_does_not_read_its_replies(w):
             f"{grown / MIB:.1f} MiB")
     check(100 < taken < 2500, True, f"{taken} calls were taken")
     pace.beside("one reads no READDIR", before)
-    check(SANITIZED or grown < 8 * MIB, True, f"{grown / MIB:.1f} MiB")
+    # 4 MiB of replies wait, and 256 calls may be under way then, with a buffer of 24 KiB each
+    # (RPC_MAX_QUEUED, RPC_MAX_CALLS): the more the busier the machine is.
+    check(SANITIZED or grown < 4 * MIB + 256 * (24 << 10), True, f"{grown / MIB:.1f} MiB")
     # READ: a megabyte each, and as many at a time as the slots allow.
     many = Slots(1024, owner=c.owner, verifier=c.verifier)
     n = many.granted
@@ -110,7 +112,7 @@ def flood(addr, n, call):
     try:
         poll, left = select.epoll(), {}
         for i in range(n):
-            s = socket.create_connection(ADDR, 10, (addr, 0))
+            s = socket.create_connection(ADDR, 60, (addr, 0))
             s.setblocking(False)
             poll.register(s.fileno(), select.EPOLLIN | select.EPOLLOUT)
             left[s.fileno()] = [s, i, 0, b""]
@@ -131,11 +133,11 @@ def flood(addr, n, call):
 def pipelined(c, fh, n, slot=5):
     """Sends n calls of a client at once, on a connection of their own, and waits for all
     replies."""
-    seq, s = c.slots[slot], socket.create_connection(ADDR, 10)
+    seq, s = c.slots[slot], socket.create_connection(ADDR, 60)
     calls = b"".join(raw_call(i, sequence(c.session.sessionid, seq + 1 + i, slot, len(c.slots) - 1),
                               putfh(fh), getattr_("type")) for i in range(n))
     with s, s.makefile("rb") as replies:
-        s.settimeout(30)
+        s.settimeout(60)
         s.sendall(calls)
         for i in range(n):
             body = replies.read(int.from_bytes(replies.read(4), "big") & 0x7fffffff)
@@ -186,7 +188,7 @@ def test_readers_of_a_data_server_that_do_not_read_their_replies(w):
     c.ok(putfh(f), write(s, 0, bytes(MIB)), commit())
     x = lay(c, f, s).mirrors[0][0]
     ds, pid = data_server(c, x), pid_of(w, holder(c, f))
-    memory = anon(pid)
+    memory, watch = anon(pid), Watch(pid)
     call = rpc_call(1, 6, opaque(x.fhs[0]) + u64(0) + u32(MIB), auth_sys(), vers=3)
     silent = [deaf(ds.conn.sock.getpeername()) for _ in range(24)]
     for one in silent:
@@ -194,9 +196,9 @@ def test_readers_of_a_data_server_that_do_not_read_their_replies(w):
     for _ in range(4):  # other programs run on the machine
         took = []
         for _ in range(30):
-            began = time.monotonic()
+            watch.start()
             check(ds.read(x.fhs[0], 0, 4096).count, 4096)
-            took.append(time.monotonic() - began)
+            took.append(watch.took())
         if max(took) < 2:
             break
     grown = (anon(pid) - memory) / MIB
@@ -233,13 +235,13 @@ def test_a_client_that_does_not_answer_recalls(w):
     before = pace.run()
     # The kernel takes the recalls, and no client ever answers.
     c.on_callback = lambda name, args: time.sleep(60)
-    began = time.monotonic()
+    watch = Watch(pid_of(w, "mds"))
     started = [two.begin(putfh(f), setattr_(ANON, size=1)) for f in files[:12]]
     pace.beside("recalls are not answered", before)
     for one in started:
         got = two.finish(one)
         check(err(got.status) in ("OK", "DELAY"), True, err(got.status))
-    took = time.monotonic() - began
+    took = watch.took()
     tap.say(f"12 truncations past a client that is silent took {took:.1f} s; the deadline is 1 s")
     check(took < 4, True, f"{took:.1f} s")
     for f in files[:12]:
@@ -261,14 +263,15 @@ def test_a_data_server_that_stands_still(w):
     name, stopped = min(files.items())
     live = [f for n, fs in files.items() if n != name for f in fs]
     before, pid = pace.run(), pid_of(w, name)
+    watch = Watch(pid_of(w, "mds"), *(pid_of(w, n) for n in files if n != name))
 
     def rounds(n):
         for k in range(n):
             s, f, _ = live[k % len(live)]
-            began = time.monotonic()
+            watch.start()
             c.ok(putfh(f), write(s, 0, b"y" * 1000, FILE_SYNC))
             check(c.ok(putfh(f), read(s, 0, 2)).data, b"yy")
-            yield time.monotonic() - began
+            yield watch.took()
     io = statistics.median(rounds(40))
     stand_still(pid)
     try:
@@ -286,17 +289,17 @@ def test_a_data_server_that_stands_still(w):
         check(statistics.median(now) < 8 * io + 0.02 and max(now) < 1.5, True, f"{now}")
         # Names need no data server: what it holds is removed, and new files are made and opened.
         for s, f, n in stopped[3:]:
-            began = time.monotonic()
+            watch.start()
             c.ok(putfh(f), close(s), putfh(d), remove(n))
-            check(time.monotonic() - began < 1, True, "REMOVE waited")
-        began = time.monotonic()
+            check(watch.took() < 1, True, "REMOVE waited")
+        watch.start()
         for i in range(20):
             c.open(d, f"new{i}")
-        check(time.monotonic() - began < 2, True, "OPEN waited")
+        check(watch.took() < 2, True, "OPEN waited")
     finally:
         os.kill(pid, signal.SIGCONT)
     for one in waiting:
-        check(err(two.finish(one, 30).status) in ("OK", "DELAY", "IO"), True)
+        check(err(two.finish(one).status) in ("OK", "DELAY", "IO"), True)
     for s, f, n in stopped[:3]:
         got = two.until(lambda got: err(got.status) != "DELAY", putfh(f), read(ANON, 0, 4),
                         tries=200)

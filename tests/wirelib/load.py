@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a daemon takes for its clients, and how soon it answers one of them."""
+import contextlib
+import glob
 import json
 import os
 import re
 import statistics
 import time
 
+import harness
 import tap
 from harness import *  # noqa: F403
 from nfs41 import err
@@ -23,6 +26,31 @@ def anon(pid):
 def mds_pid(w):
     return next(r["pid"] for r in json.loads(w.dev("status", w.dir, "--json"))["daemons"]
                 if r["name"] == "mds")
+
+
+class Watch:
+    """A stopwatch for what the daemons and this process do. The time in which one of their threads
+    is ready, and waits for a processor that other programs have, does not count. What waits for a
+    lock, for a peer or for a time counts in full."""
+
+    def __init__(self, *pids):
+        self.files = [f"/proc/{pid}/task/*/schedstat" for pid in ("self", *pids)]
+        self.waited = {}  # seconds that each thread was ready and did not run; it may have ended
+        self.start()
+
+    def delays(self):
+        for path in (p for pattern in self.files for p in glob.glob(pattern)):
+            with contextlib.suppress(OSError), open(path, encoding="ascii") as f:
+                self.waited[path] = int(f.read().split()[1]) / 1e9
+        return sum(self.waited.values())
+
+    def start(self):
+        self.before, self.began = self.delays(), time.monotonic()
+
+    def took(self):
+        """Seconds since start()."""
+        passed = time.monotonic() - self.began
+        return max(0, passed - (self.delays() - self.before))
 
 
 class Slots:
@@ -52,9 +80,10 @@ class Slots:
 
 class Pace:
     """The operations of a client in a directory of its own, one after the other; how long each
-    takes, and how many were done."""
+    takes by a Watch, and how many were done."""
 
     def __init__(self):
+        self.watch = Watch(mds_pid(harness.THE))
         self.c = client()
         self.d = self.c.mkdir(self.c.root(), f"pace{time.monotonic_ns()}")
         self.s, self.f = self.c.open(self.d, "f")
@@ -73,9 +102,9 @@ class Pace:
         """The median and the longest of its turns."""
         took, until = [], time.monotonic() + seconds
         while time.monotonic() < until or len(took) < least:
-            began = time.monotonic()
+            self.watch.start()
             self.turn()
-            took.append(time.monotonic() - began)
+            took.append(self.watch.took())
         return statistics.median(took), max(took)
 
     def beside(self, what, before, more=0.02):
