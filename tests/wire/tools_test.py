@@ -23,7 +23,7 @@ admin = None
 
 def weft(*args, rc=0, **how):
     done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", admin, *args],
-                          capture_output=True, text=True, timeout=40, check=False, **how)
+                          capture_output=True, text=True, timeout=60, check=False, **how)
     check(done.returncode, rc, f"weft {' '.join(args)}: {done.stdout[-300:]} {done.stderr[-300:]}")
     return done.stdout if rc == 0 else done.stderr
 
@@ -212,7 +212,7 @@ def seen(kind, *args):
 
 
 def test_events_tell_of_starts_servers_and_policies(w):
-    eventually(lambda: seen("started"), 3, "the first event")
+    eventually(lambda: seen("started"), what="the first event")
     check({e["subject"] for e in seen("ds-joined")} >= {"ds1", "ds2", "ds3", "ds4"}, True)
     c = client()
     c.mkdir(c.root(), "noted")
@@ -220,7 +220,7 @@ def test_events_tell_of_starts_servers_and_policies(w):
     weft("ds", "weight", "ds1", "2")
     weft("ds", "weight", "ds1", "1")
     weft("exports", "reload")
-    eventually(lambda: seen("exports-reloaded"), 3, "the reload")
+    eventually(lambda: seen("exports-reloaded"), what="the reload")
     check([(e["subject"], e["text"]) for e in seen("policy-set")][-1],
           ("/noted", "stripes=2,unit=1M,mirrors=1"))
     check([e["text"] for e in seen("ds-changed")][-2:], ["weight 2", "weight 1"])
@@ -233,13 +233,13 @@ def test_events_tell_of_starts_servers_and_policies(w):
 
 def test_events_are_chosen_by_time_kind_and_number(w):
     weft("exports", "reload")
-    eventually(lambda: seen("exports-reloaded", "--since", "10s"), 3, "the reload")
+    eventually(lambda: seen("exports-reloaded", "--since", "10m"), what="the reload")
     check({e["kind"] for e in events("--kind", "exports-reloaded")}, {"exports-reloaded"})
     check(len(events("-n", "2")), 2)
     # The file's watcher may report one more between the two.
     eventually(lambda: events("-n", "1") == events()[-1:], 60, "the last event alone")
     check(events("--since", "2099-01-01"), [])
-    check(len(events("--since", "1w")) >= len(events("--since", "10s")) > 0, True)
+    check(len(events("--since", "1w")) >= len(events("--since", "10m")) > 0, True)
     check(len(events("--since", "2020-01-31 12:00")), len(events("--since", "2020-01-31")))
     for bad in ("soon", "10", "5x", "2030-13-01", "-5m", ""):
         check("TIME is" in weft("events", f"--since={bad}", rc=2), True, bad)
@@ -325,9 +325,13 @@ def test_find_by_server_state_and_policy(w):
           <= {f"/find/many/f{i}" for i in range(3)}, True, "directories lie on no server")
     sid, fh = c.open(many, "f0")
     got = lay(c, fh, sid)
-    c.ok(putfh(fh), layouterror(got.stateid, [(got.mirrors[0][0].deviceid, 5, NUM["WRITE"])]))
+    # It returns the layout at once: the server waits for that no longer than a recall's deadline.
+    # Nothing repairs the file before it is found.
+    weft("set", "mds.repair_files=0")
+    c.ok(putfh(fh), layouterror(got.stateid, [(got.mirrors[0][0].deviceid, 5, NUM["WRITE"])]),
+         layoutreturn(got.stateid))
     check(weft("find", "/find", "--stale"), "/find/many/f0  (1 of 4 objects)\n")
-    c.ok(putfh(fh), layoutreturn(got.stateid))
+    weft("set", "mds.repair_files=2")
     check("no condition" in weft("find", "/find", rc=2), True)
     check("mirrors" in weft("find", "--policy", "mirror=2", rc=1), True)
     check("no such data server" in weft("find", "--on-ds", "ds9", rc=1), True)
@@ -337,7 +341,7 @@ def test_find_by_server_state_and_policy(w):
 def ask(target, status=200):
     import http.client
     import socket
-    conn = http.client.HTTPConnection("localhost", timeout=10)
+    conn = http.client.HTTPConnection("localhost", timeout=60)
     conn.sock = socket.socket(socket.AF_UNIX)
     conn.sock.connect(admin[5:])
     conn.request("GET", target)
@@ -378,9 +382,11 @@ def test_file_show_tells_who_has_it_and_what_waits(w):
     check("layouts: holder (write)\n" in weft("file", "show", "/shows/f"), True)
     ds = asked("file", "show", "/shows/f")["mirrors"][1]["objects"][0]["ds"]
     w.dev("kill", w.dir, ds, "-9")
-    c.ok(putfh(fh), layouterror(got.stateid, [(m[0].deviceid, 6, NUM["WRITE"]) for m in got.mirrors
-                                              if uuid_of("/shows/f", ds) == m[0].deviceid]))
-    c.ok(putfh(fh), layoutreturn(got.stateid))
+    of_it = [m[0].deviceid for m in got.mirrors if uuid_of("/shows/f", ds) == m[0].deviceid]
+    said = c.call(putfh(fh), layouterror(got.stateid, [(i, 6, NUM["WRITE"]) for i in of_it]),
+                  layoutreturn(got.stateid))
+    # The server finds out by itself as well, and takes the layout back from who returns it late.
+    check(err(said.status) in ("OK", "BAD_STATEID"), True, err(said.status))
     eventually(lambda: f"object 1 on {ds} waits: its data server is away"
                in weft("file", "show", "/shows/f"), 5, "what it waits for")
     check("layouts: " in weft("file", "show", "/shows/f"), False)
@@ -482,15 +488,19 @@ def row(rows, **want):
 
 def test_top_tells_who_does_how_much_where(w):
     c, d, fh, sid = made("busy", owner=b"Linux NFSv4.2 busy")
-    for _ in range(10):
-        c.ok(putfh(fh), write(sid, 0, b"w" * MB, FILE_SYNC))
-        c.ok(putfh(fh), read(sid, 0, 65536))
-        c.ok(putfh(d), lookup("f"))
-    got = asked("top", "-n", "1")
-    me, here = row(got["clients"], name="busy"), row(got["directories"], path="/busy")
-    for r in me, here:
-        check(r["written"] > 10 * r["read"] > 0 and r["ops"] > 1 and 0 < r["p50_us"] <= r["p99_us"]
-              and r["mean_us"] > 0, True, r)
+    seen = []
+
+    def busy():  # and again where it took so long that the rates have fallen meanwhile
+        for _ in range(10):
+            c.ok(putfh(fh), write(sid, 0, b"w" * MB, FILE_SYNC))
+            c.ok(putfh(fh), read(sid, 0, 65536))
+            c.ok(putfh(d), lookup("f"))
+        got = asked("top", "-n", "1")
+        seen[:] = row(got["clients"], name="busy"), row(got["directories"], path="/busy")
+        return all(r["ops"] > 1 and r["written"] > 10 * r["read"] > 0 and (r["mean_us"] or 0) > 0
+                   and 0 < r["p50_us"] <= r["p99_us"] for r in seen)
+    eventually(busy, what="more than an operation a second, and times")
+    me = seen[0]
     check(me["number"], listed(c)["number"])
     # A megabyte a second for 10 s is what 10 MB in no time look like: less than 2 MB a second, with
     # this half-life.
@@ -530,7 +540,8 @@ def test_data_past_the_metadata_server_is_known_from_the_clients_word(w):
                                  server.deviceid, u32(FLEX), opaque(b"abc")))
 
 
-SETTINGS_HERE = ["mds.lease=5s", "mds.recall_deadline=1s", "mds.grace=1s", "mds.repair_files=2"]
+# On a loaded machine each command takes a second and more.
+SETTINGS_HERE = ["mds.lease=20s", "mds.recall_deadline=5s", "mds.grace=1s", "mds.repair_files=2"]
 
 
 def main():
