@@ -298,4 +298,4 @@ def test_a_kill_leaves_each_file_in_one_place_restart(w):
 
 
 if __name__ == "__main__":
-    harness.run_shared(globals(), ds=2, settings=["mds.lease=2s", "mds.sync=false"])
+    harness.run_shared(globals(), ds=2, settings=["mds.lease=20s", "mds.sync=false"])
