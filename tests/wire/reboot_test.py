@@ -15,6 +15,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import harness  # noqa: E402
 from harness import *  # noqa: E402,F403
+from delegs import living  # noqa: E402
 from nfs41 import err, op  # noqa: E402
 from steps import *  # noqa: E402,F403
 
@@ -42,7 +43,8 @@ def test_expired_clients_yield(c, d):
     s2, other, o2, ds2, fh2 = one_server(silent, sub[1], "other")
     courteous = client()
     kept, g = courteous.open(sub[2], "kept")
-    time.sleep(2.6)
+    with living([c]):
+        time.sleep(2.6)
     check(ds2.write(fh2, 0, b"not yet").status, 0)
     open_denied(c, sub[1])
     # The OPEN did not touch this file, so it does not wait for the file's fence.
