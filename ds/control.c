@@ -89,7 +89,7 @@ struct ds_control {
 
 static void join(struct ds_control *c);
 static void join_send(struct ds_control *c);
-static const char *join_refusal(ctl_status st);
+static const char *join_refusal(const struct ds_control *c, ctl_status st);
 static void beat(struct ds_control *c);
 
 /* ---- the lease ---- */
@@ -253,7 +253,7 @@ static void joined(struct loop_msg *m)
 	if (!jw->jw_err)
 		atomic_store(&c->dc_fs, jw->jw_fs);
 	if (jw->jw_err) {
-		join_later(c, jw->jw_err == -EXDEV ? join_refusal(CTL_BAD_CLUSTER)
+		join_later(c, jw->jw_err == -EXDEV ? join_refusal(c, CTL_BAD_CLUSTER)
 						   : strerror(-jw->jw_err));
 	} else if (jw->jw_status != CTL_OK) {
 		join_later(c, jw->jw_status == CTL_STALE_INSTANCE ? "it is a deposed instance"
@@ -307,7 +307,7 @@ static void join_job(struct ds_job *j)
 	loop_post(d->d_loops[0], &jw->jw_msg);
 }
 
-static const char *join_refusal(ctl_status st)
+static const char *join_refusal(const struct ds_control *c, ctl_status st)
 {
 	switch (st) {
 	case CTL_BAD_CLUSTER:
@@ -317,8 +317,12 @@ static const char *join_refusal(ctl_status st)
 	case CTL_NAME_TAKEN:
 		return "another data server has this server's name: choose another one (ds.name)";
 	case CTL_OWN_KEY:
-		return "this server has its own keys but used the cluster key: make a new ds.key "
-		       "file with weft ds key";
+		return ctl_chan_seal(c->dc_chan) == CTL_SEAL_MEET
+			       ? "this server had its own keys from it, and its store has lost "
+				 "them: run weft ds key NAME with that MDS, and start this server "
+				 "with that file as ds.key"
+			       : "this server has its own keys but used the cluster key: make a "
+				 "new ds.key file with weft ds key";
 	case CTL_INVAL:
 		return "it refused this server's description of itself";
 	default:
@@ -382,12 +386,12 @@ static void control_join_done(void *arg, int err, const ctl_response *res)
 		return;
 	}
 	if (res->status != CTL_OK || res->result.op != join_form(c)) {
-		join_later(c, join_refusal(res->status));
+		join_later(c, join_refusal(c, res->status));
 		return;
 	}
 	if (!sodium_is_zero(id.id_cluster, DS_UUID_LEN) &&
 	    memcmp(id.id_cluster, jr->cluster, DS_UUID_LEN)) {
-		join_later(c, join_refusal(CTL_BAD_CLUSTER));
+		join_later(c, join_refusal(c, CTL_BAD_CLUSTER));
 		return;
 	}
 	if (!jr->fs || jr->fs > UINT16_MAX) {

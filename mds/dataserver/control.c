@@ -72,6 +72,54 @@ void ds_reg_link_close(struct ds_reg *d, struct loop *loop, uint64_t conn_id)
 	loop_post(loop, &cg->cg_msg);
 }
 
+/* ---- HELLO of a server that has no keys of this file system ---- */
+
+/* The caller holds d_lock. */
+static void meet_forget(struct ds_reg *d, uint64_t conn_id)
+{
+	for (unsigned i = 0; i < d->d_nmeets; i++)
+		if (d->d_meets[i].mt_conn == conn_id) {
+			memmove(&d->d_meets[i], &d->d_meets[i + 1],
+				(d->d_nmeets - i - 1) * sizeof(d->d_meets[0]));
+			d->d_nmeets--;
+			return;
+		}
+}
+
+/* The caller holds d_lock. */
+static void meet_end_oldest(struct ds_reg *d)
+{
+	ds_reg_link_close(d, d->d_meets[0].mt_loop, d->d_meets[0].mt_conn);
+	meet_forget(d, d->d_meets[0].mt_conn);
+}
+
+/* The caller holds d_lock. The oldest makes room: a server of the cluster sends its JOIN at once. */
+static void meet_add(struct ds_reg *d, const struct ds_reg_link *lk)
+{
+	if (d->d_nmeets == DS_REG_MEETS)
+		meet_end_oldest(d);
+	d->d_meets[d->d_nmeets++] = (struct ds_reg_meet){lk->lk_id, clock_mono_ms(), lk->lk_loop};
+}
+
+void ds_reg_meets_look(struct ds_reg *d)
+{
+	pthread_mutex_lock(&d->d_lock);
+	while (d->d_nmeets && clock_mono_ms() - d->d_meets[0].mt_ms >= DS_REG_MEET_MS)
+		meet_end_oldest(d);
+	pthread_mutex_unlock(&d->d_lock);
+}
+
+/* On the link's loop. */
+static void meet_proven(struct ds_reg_link *lk)
+{
+	if (lk->lk_proven)
+		return;
+	lk->lk_proven = true;
+	pthread_mutex_lock(&lk->lk_dsc->d_lock);
+	meet_forget(lk->lk_dsc, lk->lk_id);
+	pthread_mutex_unlock(&lk->lk_dsc->d_lock);
+}
+
 /* Called at the end of every connection of the process. When there are no links, it returns without
  * the lock. */
 void ds_reg_conn_closed(struct ds_reg *d, struct rpc_conn *c)
@@ -85,6 +133,7 @@ void ds_reg_conn_closed(struct ds_reg *d, struct rpc_conn *c)
 	lk = ds_reg_link_find(d, rpc_conn_id(c));
 	if (lk) {
 		hash_del(&d->d_links, &lk->lk_link);
+		meet_forget(d, lk->lk_id);
 		atomic_fetch_sub(&d->d_nlinks, 1);
 		nd = lk->lk_server ? d->d_node[lk->lk_server] : NULL;
 		if (nd && nd->nd_link == lk) {
@@ -194,7 +243,7 @@ static void serve_heartbeat(struct ds_reg_link *lk, struct ctl_incoming *in)
 		kv_submit(ns_kv(d->d_ns), proof);
 	res.ctl_result_u.heartbeat.instance_epoch = ns_super(d->d_ns)->su_boot;
 	res.ctl_result_u.heartbeat.lease_ms = withheld ? 0 : d->d_opts.do_lease_ms;
-	ctl_chan_reply(in, joined ? CTL_OK : CTL_NOT_JOINED, &res);
+	ctl_chan_reply(in, joined ? CTL_OK : CTL_NOT_JOINED, joined ? &res : NULL);
 }
 
 /* ---- EOF ---- */
@@ -246,6 +295,7 @@ static void control_serve(struct ctl_incoming *in, void *arg)
 {
 	struct ds_reg_link *lk = arg;
 
+	meet_proven(lk);
 	/* Whoever has a token is no data server: it may ask for keys, and nothing else. */
 	if (lk->lk_token != (in->in_req.op == CTL_OP_TOKEN2 || in->in_req.op == CTL_OP_TOKEN)) {
 		ctl_chan_reply(in, CTL_INVAL, NULL);
@@ -323,6 +373,8 @@ static void serve_hello(struct ds_reg *d, struct rpc_call *call)
 	err = hash_add(&d->d_links, &lk->lk_link, hash_u64(lk->lk_id));
 	if (!err)
 		atomic_fetch_add(&d->d_nlinks, 1);
+	if (!err && ctl_chan_seal(lk->lk_chan) == CTL_SEAL_MEET)
+		meet_add(d, lk);
 	pthread_mutex_unlock(&d->d_lock);
 	if (err) {
 		ctl_chan_free(lk->lk_chan);

@@ -33,8 +33,20 @@ struct ds_reg_link {
 	bool lk_moved;
 	uint8_t lk_number;
 	bool lk_refused; /* the log says that its join is refused */
+	bool lk_proven;	 /* a sealed message came over it: the peer has the key */
 	bool lk_token;	 /* join_token.c: a join token seals it, and it is no data server's */
 };
+
+/* Whoever reaches the port may say HELLO with CTL_HELLO_MEET, and has proved nothing by it. So many
+ * connections of that kind may wait for their first sealed message, and each for so long. */
+#define DS_REG_MEETS   16u
+#define DS_REG_MEET_MS 10000u
+struct ds_reg_meet {
+	uint64_t mt_conn, mt_ms; /* since when */
+	struct loop *mt_loop;
+};
+/* So many servers that come from another file system may wait for weft ds admit. */
+#define DS_REG_MET_WAIT 16u
 
 struct gen;
 /* Most readers copy only the part up to nd_sv or nd_terms. */
@@ -124,6 +136,8 @@ struct ds_reg {
 	_Atomic uint8_t d_least_tls;
 	struct hash d_links;
 	_Atomic unsigned d_nlinks;
+	struct ds_reg_meet d_meets[DS_REG_MEETS]; /* the oldest first */
+	unsigned d_nmeets;
 	struct loop_timer d_timer;
 	/* For the timer: when it last fired, and when it fired after our last pause. */
 	uint64_t d_watched_ms, d_woke_ms;
@@ -292,6 +306,8 @@ struct ds_reg_link *ds_reg_link_find(struct ds_reg *d, uint64_t conn_id);
 struct ds_reg_link *ds_reg_link_of(struct ds_reg *d, uint64_t conn_id);
 /* Ends a connection of any loop. Any thread. */
 void ds_reg_link_close(struct ds_reg *d, struct loop *loop, uint64_t conn_id);
+/* Ends the connections that have said HELLO with CTL_HELLO_MEET, and nothing in time. */
+void ds_reg_meets_look(struct ds_reg *d);
 
 /* ctl_call.c: ends a call, on any loop */
 void ds_reg_call_end(struct ds_reg_ctl *c, int err);

@@ -26,6 +26,7 @@ struct join {
 	uint64_t jn_conn;
 	bool jn_new, jn_changed;
 	bool jn_taken;	    /* another server has its name */
+	bool jn_full;	    /* DS_REG_MET_WAIT */
 	uint8_t jn_refused; /* dt_barred */
 	bool jn_ahead;	    /* it saw a later state of this store */
 	bool jn_two;	    /* a second process with one store */
@@ -201,6 +202,18 @@ static int join_name_free(struct join *jn, struct kv_txn *t)
 	return err < 0 ? err : 0;
 }
 
+/* How many servers wait for weft ds admit. */
+static unsigned waiting(struct ds_reg *d)
+{
+	unsigned n = 0;
+
+	pthread_mutex_lock(&d->d_lock);
+	for (uint32_t id = 1; id <= DS_REG_MAX; id++)
+		n += d->d_node[id] && d->d_node[id]->nd_terms.dt_barred == DS_REG_WAITING;
+	pthread_mutex_unlock(&d->d_lock);
+	return n;
+}
+
 static int join_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct join *jn = caa_container_of(op, struct join, jn_op);
@@ -267,6 +280,11 @@ static int join_run(struct kv_op *op, struct kv_txn *t)
 		err = join_compare(jn, t, NULL);
 		if (err)
 			return err < 0 ? err : 0;
+		/* Whoever has the key of the file could invent servers without end. */
+		jn->jn_full = jn->jn_met && ds_reg_rotated(jn->jn_dsc) &&
+			      waiting(jn->jn_dsc) >= DS_REG_MET_WAIT;
+		if (jn->jn_full)
+			return 0;
 		if (ds_reg_count(jn->jn_dsc) >= DS_REG_MAX)
 			return -ENOSPC;
 		err = ns_next_ds(jn->jn_dsc->d_ns, t, &jn->jn_sv.sv_id);
@@ -440,7 +458,8 @@ static void join_answer(struct loop_msg *m)
 	j->ds_id = jn->jn_sv.sv_id;
 	j->instance_epoch = su->su_boot;
 	j->lease_ms = d->d_opts.do_lease_ms;
-	if (res.op == CTL_OP_JOIN2)
+	/* It has keys in it: only who has joined now gets them. */
+	if (nd && res.op == CTL_OP_JOIN2)
 		more_put(d, jn, &res.ctl_result_u.join2, more, buf, given);
 	if (nd)
 		journal_add(EV_DS_JOINED, jn->jn_sv.sv_name, 0,
@@ -457,7 +476,7 @@ static void join_answer(struct loop_msg *m)
 			 jn->jn_sv.sv_name,
 			 jn->jn_takes_keys ? "for the last time: it gets its own keys"
 					   : "and its version has no keys of its own: upgrade it");
-	ctl_chan_reply(jn->jn_in, nd ? CTL_OK : CTL_NOT_JOINED, &res);
+	ctl_chan_reply(jn->jn_in, nd ? CTL_OK : CTL_NOT_JOINED, nd ? &res : NULL);
 	sodium_memzero(given, sizeof(given));
 	free(jn);
 }
@@ -485,11 +504,21 @@ static void join_done(struct kv_op *op, int err)
 		free(jn);
 		return;
 	}
+	if (!err && jn->jn_full) {
+		join_refused(ds_reg_link_of(d, jn->jn_conn), jn->jn_sv.sv_name,
+			     "too many data servers wait for weft ds admit: admit or forget some");
+		ctl_chan_reply(jn->jn_in, CTL_NOT_ADMITTED, NULL);
+		free(jn);
+		return;
+	}
 	if (!err && jn->jn_cluster) {
-		join_refused(
-			ds_reg_link_of(d, jn->jn_conn), jn->jn_sv.sv_name,
-			"it has its own keys but used the cluster key (make a new ds.key file with "
-			"weft ds key)");
+		join_refused(ds_reg_link_of(d, jn->jn_conn), jn->jn_sv.sv_name,
+			     jn->jn_met
+				     ? "it has lost the keys of its own that it got here: run "
+				       "weft ds key NAME with this metadata server, and start it "
+				       "with that file as ds.key"
+				     : "it has its own keys but used the cluster key (make a "
+				       "new ds.key file with weft ds key)");
 		ctl_chan_reply(jn->jn_in, CTL_OWN_KEY, NULL);
 		free(jn);
 		return;

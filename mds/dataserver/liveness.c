@@ -335,6 +335,7 @@ void ds_reg_watch(struct loop_timer *t)
 	d->d_watched_ms = fired;
 	ds_reg_data_latencies(d);
 	ds_reg_bars_look(d);
+	ds_reg_meets_look(d);
 	for (uint32_t id = 1; sv && id <= DS_REG_MAX; id++) {
 		enum ds_reg_state was;
 		struct ds_reg_node *nd;

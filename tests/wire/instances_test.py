@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -15,8 +16,10 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
+import join_token  # noqa: E402
 from harness import *  # noqa: E402,F403
 from daemons import Http, ask, connect, environment, get_metrics, program  # noqa: E402
+from join_token import join4  # noqa: E402
 from nfs41 import Client, err  # noqa: E402
 from pageblocks import changed, only  # noqa: E402
 from siphash import siphash  # noqa: E402
@@ -400,12 +403,39 @@ def test_it_meets_another_with_the_keys_of_one(w):
     w.wait_joined("a")
     eventually(lambda: "own keys" in w.joined()[str(w.port["b"])].get("why", ""), 60,
                f"b refuses it: {w.joined()}")
+    eventually(lambda: "has lost the keys of its own that it got here" in w.log("b"), 60,
+               "b says what to do")
+    check("weft ds key NAME" in w.joined()[str(w.port["b"])]["why"], True, "and so does it")
     w.weft("b", "ds", "key", "ds", "--out", f"{w.top}/again.key")
     w.kill("ds")
     w.start("ds", "weft-ds", [*w.ds_keys(f"127.0.0.1:{w.port['a']}", f"127.0.0.1:{w.port['b']}",
                                          cluster_key=False), "-o", f"ds.key={w.top}/again.key"])
     w.wait_joined("a", "b")
     served(w, a, b)
+
+
+def open_yet(s):
+    try:
+        return s.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+
+
+def test_few_wait_that_say_they_have_keys_of_another(w):
+    """Whoever reaches the port can say so, and proves nothing by it."""
+    meet = struct.pack(">I", join_token.PROTOCOL | 3 * join_token.HELLO_OWN)
+    callers = []
+    for _ in range(24):
+        c = join4.DataServer.__new__(join4.DataServer)
+        c.s = socket.create_connection(("127.0.0.1", w.port["a"]), timeout=60)
+        c.xid = c.counter = 0
+        check(len(c.call(join4.HELLO, meet + os.urandom(16 + 32))), 36, "HELLO")
+        callers.append(c.s)
+    eventually(lambda: sum(open_yet(s) for s in callers) <= 16, 60, "at most 16 wait")
+    eventually(lambda: not any(open_yet(s) for s in callers), 90, "and not for ever")
+    served(w, w.file("a", "d", b"1"), w.file("b", "d", b"2"))
 
 
 def test_after_a_rotation_the_administrator_admits_whom_it_meets(w):
