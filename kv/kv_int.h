@@ -213,7 +213,8 @@ int kv_copy_make(struct kv *kv, MDB_txn *txn);
 bool kv_copy_is(MDB_val val);
 /* Is it a copy of this log? Then the store holds what the row says. */
 int kv_copy_check(struct kv *kv, MDB_val val, struct kv_failure *f);
-/* Fills a new copy with the state that the log has to begin with; refill: also one that is there. */
+/* Fills a new copy with the state that the log has to begin with; refill: also one that is
+ * there. */
 int kv_copy_fill(struct kv *kv, bool refill, struct kv_failure *f);
 /* Seals the batch's record, and puts the row into the batch. */
 int kv_copy_seal(struct kv *kv, struct kv_redo_batch *b);
@@ -276,8 +277,8 @@ void kv_archive_open(struct kv *kv, const struct kv_opts *o);
 void kv_archive_begin(struct kv *kv);
 /* Adds a whole record of the log. One that is there already is left out. */
 void kv_archive_add(struct kv *kv, const void *rec);
-/* Adds what the log has up to that batch, and the archive has not. sum: of that batch's record, in a
- * copy of a log elsewhere. */
+/* Adds what the log has up to that batch, and the archive has not. sum: of that batch's record, in
+ * a copy of a log elsewhere. */
 void kv_archive_take(struct kv *kv, uint64_t upto, const uint8_t sum[KV_REDO_SUM]);
 /* Up to which batch the log may be trimmed: upto, or less where the archive lacks some. */
 uint64_t kv_archive_spares(const struct kv *kv, uint64_t upto);

@@ -93,7 +93,8 @@ static void meet_end_oldest(struct ds_reg *d)
 	meet_forget(d, d->d_meets[0].mt_conn);
 }
 
-/* The caller holds d_lock. The oldest makes room: a server of the cluster sends its JOIN at once. */
+/* The caller holds d_lock. The oldest makes room: a server of the cluster sends its JOIN at
+ * once. */
 static void meet_add(struct ds_reg *d, const struct ds_reg_link *lk)
 {
 	if (d->d_nmeets == DS_REG_MEETS)
