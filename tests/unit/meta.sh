@@ -23,7 +23,7 @@ unknown() { # CODE PAGE
 }
 gone() { # CODE PAGE
 	comm -23 <(sed -n '/^## The kinds/,$p' "$2" | grep -oE '`[a-z_0-9-]+`' | tr -d '`' |
-		sort -u | grep -vxE 'm_unit|t_flags') <(words "$1")
+		sort -u | grep -vxE 'mpr_unit|mta_flags') <(words "$1")
 }
 # What is not exported: the page says why.
 left_out() { echo NS_T_CONN; }
