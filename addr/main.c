@@ -264,7 +264,9 @@ static void hear(struct addr_holder *h)
 	ssize_t n = recv(h->h_fd, text, ADDR_MSG_MAX + 1, 0);
 	size_t len;
 
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+	/* ECONNRESET comes before what the holder said last: its end is heard of with the next
+	 * call. */
+	if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET))
 		return;
 	if (n <= 0) {
 		holder_end(h);

@@ -71,11 +71,22 @@ void store_lease_extend(struct store_lease *sl, uint64_t end_ns)
 	pthread_mutex_unlock(&sl->sl_lock);
 }
 
+static void (*_Atomic at_loss)(void);
+
+void store_lease_at_loss(void (*fn)(void))
+{
+	atomic_store(&at_loss, fn);
+}
+
 void store_lease_lost(const char *why)
 {
+	void (*fn)(void) = atomic_load(&at_loss);
+
 	/* The log may have to wait for its reader: the gates shut first. */
 	while (atomic_exchange(&store_lease_is_lost, true))
 		pause(); /* another thread ends the process */
+	if (fn)
+		fn();
 	log_error("another instance holds the store: %s; stopping", why);
 	_exit(1);
 }

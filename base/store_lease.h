@@ -53,6 +53,9 @@ void store_lease_extend(struct store_lease *sl, uint64_t end_ns);
 _Noreturn void store_lease_lost(const char *why);
 /* Set by store_lease_lost. */
 extern _Atomic bool store_lease_is_lost;
+/* What store_lease_lost calls before it logs, on any thread: it must not wait for anything but a
+ * lock that is never held long. One function; the last one counts. */
+void store_lease_at_loss(void (*fn)(void));
 
 /* Any thread. NULL: always true. */
 static inline bool store_lease_live(const struct store_lease *sl)

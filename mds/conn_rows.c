@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONN_VERSION 1
 #define CONN_STEP    1024u /* rows of a mutation */
 #define CONN_BUCKETS 8192u
 
@@ -24,32 +23,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct conn *buckets[CONN_BUCKETS];
 static unsigned nconns;
 static struct conn *dirty;
-
-static bool conn_half(const struct sockaddr_storage *ss, uint8_t addr[16], uint8_t port[2])
-{
-	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
-
-	if (ss->ss_family == AF_INET) {
-		const struct sockaddr_in *a = (const struct sockaddr_in *)ss;
-
-		memcpy(addr, v4, 12);
-		memcpy(addr + 12, &a->sin_addr, 4);
-		memcpy(port, &a->sin_port, 2);
-	} else if (ss->ss_family == AF_INET6) {
-		const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)ss;
-
-		memcpy(addr, &a->sin6_addr, 16);
-		memcpy(port, &a->sin6_port, 2);
-	}
-	return ss->ss_family == AF_INET || ss->ss_family == AF_INET6;
-}
-
-bool conn_id_make(struct conn_id *id, const struct sockaddr_storage *local,
-		  const struct sockaddr_storage *peer)
-{
-	return conn_half(local, id->ci_local, id->ci_lport) &&
-	       conn_half(peer, id->ci_peer, id->ci_pport);
-}
 
 static struct conn **conn_find(const struct conn_id *id)
 {
@@ -250,10 +223,4 @@ int conn_rows_forget(struct kv *kv, const struct conn_id *ids, size_t n)
 	}
 	pthread_mutex_unlock(&lock);
 	return rc;
-}
-
-bool conn_row_ok(struct kv_slice id, struct kv_slice val)
-{
-	return id.s_len == sizeof(struct conn_id) && val.s_len == 1 &&
-	       *(const uint8_t *)val.s_data == CONN_VERSION;
 }

@@ -753,7 +753,7 @@ static void main_serve(const struct conf *conf)
 		if (!runs || pthread_create(&runs[i], NULL, run_loop, loops[i]))
 			die("mds.threads", "cannot start a thread");
 	listen_rdma(conf);
-	err_no = restoring ? 0 : mds_addr_start(mds.m_kv);
+	err_no = restoring ? 0 : mds_addr_start(mds.m_kv, &mds.m_store_lease, loops, nloops);
 	if (err_no)
 		die("mds.addresses", strerror(-err_no));
 	sd_notifyf(0, "READY=1\nSTATUS=boot %lu: %s", (unsigned long)su->su_boot,
