@@ -132,10 +132,58 @@ static uint16_t fold(uint32_t s)
 	return htons((uint16_t)~s);
 }
 
+/* Where a packet goes, and the header in front of it. */
+struct head {
+	union {
+		struct sockaddr any;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+	} hd_to;
+	socklen_t hd_tolen;
+	uint8_t hd_bytes[sizeof(struct ip6_hdr)];
+	size_t hd_len;
+};
+
+static struct head head_v4(const struct addr_row *row, size_t payload)
+{
+	struct head h = {.hd_to.v4 = {.sin_family = AF_INET},
+			 .hd_tolen = sizeof h.hd_to.v4,
+			 .hd_len = sizeof(struct iphdr)};
+	/* The kernel fills in the identification and the checksum. */
+	struct iphdr ip = {.version = 4,
+			   .ihl = 5,
+			   .tot_len = htons((uint16_t)(sizeof ip + payload)),
+			   .ttl = 64,
+			   .protocol = IPPROTO_TCP};
+
+	memcpy(&ip.saddr, row->r_local.ip_bytes, 4);
+	memcpy(&ip.daddr, row->r_peer.ip_bytes, 4);
+	h.hd_to.v4.sin_addr.s_addr = ip.daddr;
+	memcpy(h.hd_bytes, &ip, sizeof ip);
+	return h;
+}
+
+static struct head head_v6(const struct addr_row *row, size_t payload)
+{
+	struct head h = {.hd_to.v6 = {.sin6_family = AF_INET6},
+			 .hd_tolen = sizeof h.hd_to.v6,
+			 .hd_len = sizeof(struct ip6_hdr)};
+	struct ip6_hdr ip = {0};
+
+	ip.ip6_flow = htonl(6u << 28);
+	ip.ip6_plen = htons((uint16_t)payload);
+	ip.ip6_nxt = IPPROTO_TCP;
+	ip.ip6_hlim = 64;
+	memcpy(&ip.ip6_src, row->r_local.ip_bytes, 16);
+	memcpy(&ip.ip6_dst, row->r_peer.ip_bytes, 16);
+	h.hd_to.v6.sin6_addr = ip.ip6_dst;
+	memcpy(h.hd_bytes, &ip, sizeof ip);
+	return h;
+}
+
 int addr_tickle_send(const struct addr_row *row, uint32_t seq)
 {
 	const bool v4 = row->r_local.ip_family == AF_INET;
-	const size_t n = v4 ? 4 : 16;
 	struct tcphdr tcp = {.source = htons(row->r_lport),
 			     .dest = htons(row->r_pport),
 			     .seq = htonl(seq),
@@ -143,48 +191,15 @@ int addr_tickle_send(const struct addr_row *row, uint32_t seq)
 			     .doff = sizeof tcp / 4,
 			     .ack = 1,
 			     .window = htons(1)};
-	uint8_t packet[sizeof(struct ip6_hdr) + sizeof tcp];
-	size_t head;
+	struct head h = v4 ? head_v4(row, sizeof tcp) : head_v6(row, sizeof tcp);
+	struct iovec iov[] = {{h.hd_bytes, h.hd_len}, {&tcp, sizeof tcp}};
+	struct msghdr msg = {
+		.msg_name = &h.hd_to, .msg_namelen = h.hd_tolen, .msg_iov = iov, .msg_iovlen = 2};
 	uint32_t s = IPPROTO_TCP + sizeof tcp;
 
-	s = sum(s, row->r_local.ip_bytes, n);
-	s = sum(s, row->r_peer.ip_bytes, n);
+	/* The pseudo header of either family: the bytes behind an IPv4 address are 0. */
+	s = sum(s, row->r_local.ip_bytes, sizeof row->r_local.ip_bytes);
+	s = sum(s, row->r_peer.ip_bytes, sizeof row->r_peer.ip_bytes);
 	tcp.check = fold(sum(s, &tcp, sizeof tcp));
-	if (v4) {
-		struct sockaddr_in to = {.sin_family = AF_INET};
-		/* The kernel fills in the identification and the checksum. */
-		struct iphdr ip = {.version = 4,
-				   .ihl = 5,
-				   .tot_len = htons(sizeof ip + sizeof tcp),
-				   .ttl = 64,
-				   .protocol = IPPROTO_TCP};
-
-		memcpy(&ip.saddr, row->r_local.ip_bytes, 4);
-		memcpy(&ip.daddr, row->r_peer.ip_bytes, 4);
-		to.sin_addr.s_addr = ip.daddr;
-		head = sizeof ip;
-		memcpy(packet, &ip, head);
-		memcpy(packet + head, &tcp, sizeof tcp);
-		if (sendto(raw4_fd, packet, head + sizeof tcp, 0, (struct sockaddr *)&to,
-			   sizeof to) < 0)
-			return -errno;
-	} else {
-		struct sockaddr_in6 to = {.sin6_family = AF_INET6};
-		struct ip6_hdr ip = {0};
-
-		ip.ip6_flow = htonl(6u << 28);
-		ip.ip6_plen = htons(sizeof tcp);
-		ip.ip6_nxt = IPPROTO_TCP;
-		ip.ip6_hlim = 64;
-		memcpy(&ip.ip6_src, row->r_local.ip_bytes, 16);
-		memcpy(&ip.ip6_dst, row->r_peer.ip_bytes, 16);
-		to.sin6_addr = ip.ip6_dst;
-		head = sizeof ip;
-		memcpy(packet, &ip, head);
-		memcpy(packet + head, &tcp, sizeof tcp);
-		if (sendto(raw6_fd, packet, head + sizeof tcp, 0, (struct sockaddr *)&to,
-			   sizeof to) < 0)
-			return -errno;
-	}
-	return 0;
+	return sendmsg(v4 ? raw4_fd : raw6_fd, &msg, 0) < 0 ? -errno : 0;
 }
