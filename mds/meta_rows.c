@@ -272,6 +272,12 @@ static void mark_row(struct meta_io *m)
 	version(m);
 }
 
+static void stamp_row(struct meta_io *m)
+{
+	version(m);
+	meta_uint(m, "until_ns", 8);
+}
+
 static void boot_id(struct meta_io *m)
 {
 	meta_uint(m, "boot", 8);
@@ -834,6 +840,7 @@ const struct meta_kind meta_kinds[] = {
 	{"trash-user", NS_K_TRASH, 4, 6, user_id, counted_row},
 	{"trash-job", NS_T_TRASH_JOB, -1, 9, trash_job_id, trash_job_row},
 	{"boot", NS_T_BOOT, -1, 9, boot_id, boot_row},
+	{"stamp", NS_T_STAMP, 0, 2, no_id, stamp_row},
 	{"reply", NS_T_REPLY, -1, 21, reply_id, reply_row},
 	{"client", NS_T_CLIENT, -1, 33, client_id, client_row},
 	{"write-intent", NS_T_WRITE_INTENT, -1, 9, ino_id, write_intent_row},

@@ -268,10 +268,7 @@ static void policy_done(struct kv_op *op, int err)
 
 static void policy_commit(struct admin *a, struct policy_set *ps)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	ps->ps_now = (struct ns_time){now.tv_sec, (uint32_t)now.tv_nsec};
+	ps->ps_now = ns_now();
 	ps->ps_op.o_run = admin_policy_run;
 	ps->ps_op.o_done = policy_done; /* on the committer: the loops may have stopped */
 	admin_wait_init(&ps->ps_wait);

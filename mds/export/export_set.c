@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct exp_set {
 	struct ns *s_ns;
@@ -48,13 +47,11 @@ static int export_set_replace_run(void *arg, struct kv_txn *txn)
 static int replace(struct exp_set *s, char *err, size_t errlen)
 {
 	struct replace k = {.s = s};
-	struct timespec ts;
 	int rc = exp_read(s->s_path, &k.t, err, errlen);
 
 	if (rc)
 		return rc;
-	clock_gettime(CLOCK_REALTIME, &ts);
-	k.now = (struct ns_time){ts.tv_sec, (uint32_t)ts.tv_nsec};
+	k.now = ns_now();
 	rc = kv_run_sync(ns_kv(s->s_ns), export_set_replace_run, &k);
 	pthread_mutex_lock(&s->s_lock);
 	/* not committed: the directories in the new table may not exist */

@@ -6,14 +6,10 @@
 #include "mds/file/file.h"
 #include "mds/layout/repair_row.h"
 #include <errno.h>
-#include <time.h>
 
 struct ns_time file_now(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_REALTIME, &ts);
-	return (struct ns_time){ts.tv_sec, (uint32_t)ts.tv_nsec};
+	return ns_now();
 }
 
 /* Reports in the journal which objects became stale, and which are in sync again. */

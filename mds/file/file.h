@@ -44,7 +44,7 @@ struct file_env {
 	uint32_t fe_confirm_ms; /* how long data servers get to confirm a fence */
 };
 
-/* Returns CLOCK_REALTIME, the time that the store keeps. */
+/* Returns the time of the store: ns_now(). */
 struct ns_time file_now(void);
 
 /* W: makes map the file's map, puts a row for its repair if the map is not whole, and writes what

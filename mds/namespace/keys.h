@@ -29,6 +29,7 @@
  *   'u'   NS_K_USER          user (4)                         what a user has
  *   'B'   NS_T_BOOT          boot (8)                         the random identity of a boot
  *   'q'   NS_T_REPLY         session (16), slot (4)           the reply of a slot's last mutation
+ *   'N'   NS_T_STAMP         0 (1)                            until when times may have been given
  *
  * ns reads and writes the tables above. It keeps the rows of the tables below for other rooms,
  * and does not look into them.
@@ -136,6 +137,13 @@ struct ns_boot_rec {
 	uint64_t b_id;
 } __attribute__((packed));
 _Static_assert(sizeof(struct ns_boot_rec) == 9, "boot, version 1");
+
+/* NS_T_STAMP. */
+struct ns_stamp_rec {
+	uint8_t sm_version;
+	uint64_t sm_until; /* ns of CLOCK_REALTIME */
+} __attribute__((packed));
+_Static_assert(sizeof(struct ns_stamp_rec) == 9, "stamp, version 1");
 
 struct ns_time_rec {
 	uint64_t tr_sec; /* two's complement */
@@ -373,7 +381,10 @@ int ns_inode_copy(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_inode
 int ns_inode_copy_dir(struct ns *ns, struct kv_txn *t, uint64_t ino,
 		      struct ns_inode_held *h);		      /* also -ENOTDIR */
 int ns_inode_put(struct kv_txn *t, const struct ns_inode *i); /* W */
-int ns_xattrs_del(struct kv_txn *t, uint64_t ino);	      /* W: all of an inode */
+/* ns_stamp.c. W: a time that is given. Open: begins the clock of the store. */
+int ns_stamp_put(struct kv_txn *t, const struct ns_time *ctime);
+int ns_stamp_open(struct kv_txn *t);
+int ns_xattrs_del(struct kv_txn *t, uint64_t ino); /* W: all of an inode */
 /* Copies h_i to *out, with blob and ACL in ns's own memory: valid until the next W function. */
 void ns_inode_give(struct ns *ns, const struct ns_inode *i, struct ns_inode *out);
 /* ns_ino_next returns the next inode number, which was never given before. Use it only in a

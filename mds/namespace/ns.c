@@ -41,7 +41,6 @@ static int format(struct ns *ns, const struct ns_identity *id, struct kv_txn *t)
 	uint8_t k[NS_KEY_INODE];
 	struct kv_slice val;
 	struct ns_inode root;
-	struct timespec ts;
 	int err;
 
 	err = kv_get(t, ns_key_ino(k, NS_K_INODE, NS_ROOT_INO), &val);
@@ -65,7 +64,6 @@ static int format(struct ns *ns, const struct ns_identity *id, struct kv_txn *t)
 		memcpy(su->su_uuid, id->id_uuid, sizeof(su->su_uuid));
 	randombytes_buf(su->su_fh_key, sizeof(su->su_fh_key));
 	randombytes_buf(su->su_dir_key, sizeof(su->su_dir_key));
-	clock_gettime(CLOCK_REALTIME, &ts);
 	root = (struct ns_inode){
 		.i_ino = NS_ROOT_INO,
 		.i_type = NS_DIR,
@@ -74,7 +72,7 @@ static int format(struct ns *ns, const struct ns_identity *id, struct kv_txn *t)
 		.i_nlink = 2,
 		.i_change = 1,
 		.i_parent = NS_ROOT_INO,
-		.i_btime = {.t_sec = ts.tv_sec, .t_nsec = (uint32_t)ts.tv_nsec},
+		.i_btime = ns_now(),
 	};
 	root.i_atime = root.i_mtime = root.i_ctime = root.i_btime;
 	atomic_store(&ns->n_inodes, 1);
@@ -104,8 +102,10 @@ static int open_run(void *arg, struct kv_txn *t)
 	int err;
 
 	err = kv_get(t, ns_slice("S", 1), &val);
-	if (err == -ENOENT)
-		return format(ns, op->op_id, t);
+	if (err == -ENOENT) {
+		err = ns_stamp_open(t); /* it has none; the process may have had another store */
+		return err ? err : format(ns, op->op_id, t);
+	}
 	if (err)
 		return err;
 	err = ns_super_decode(val, &ns->n_super, &inodes);
@@ -114,6 +114,9 @@ static int open_run(void *arg, struct kv_txn *t)
 	/* Before anything changes: this may be the store of another instance. */
 	if (!identity_is(op->op_id, &ns->n_super))
 		return -EEXIST;
+	err = ns_stamp_open(t);
+	if (err)
+		return err;
 	atomic_store(&ns->n_inodes, inodes);
 	ns->n_super.su_boot++;
 	err = ns_boot_begin(t, &ns->n_super);

@@ -188,6 +188,10 @@ uint32_t ns_timeline_epoch(const struct ns *ns);
 /* Returns the lowest number of a file of this timeline, except for files that were in the store
  * when it was restored; 0: it never was. */
 uint64_t ns_timeline_ino(const struct ns *ns);
+/* ns_stamp.c. The time for a mutation: CLOCK_REALTIME, but never older than a ctime that the store
+ * opened last in this process gave before it was opened. Any thread. */
+struct ns_time ns_now(void);
+
 const struct ns_super *ns_super(const struct ns *ns);
 struct kv *ns_kv(const struct ns *ns);
 
@@ -412,7 +416,8 @@ enum ns_table {
 	NS_T_PIN = 'P',
 	NS_T_TRASH_JOB = 'J',
 	NS_T_TAG = 'G',
-	NS_T_CONN = 'c'
+	NS_T_CONN = 'c',
+	NS_T_STAMP = 'N'
 };
 /* W */
 int ns_row_put(struct kv_txn *t, enum ns_table tab, const void *id, size_t idlen, const void *val,

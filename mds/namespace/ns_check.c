@@ -437,7 +437,7 @@ static int scan_rest(struct check *c)
 		NS_T_CLIENT, NS_T_DS,	     NS_T_ORDER,      NS_T_WRITE_INTENT, NS_T_REPAIR,
 		NS_T_NFS3DS, NS_T_RELOCATED, NS_T_PENDING,    NS_T_SCRUB,	 NS_T_HINT,
 		NS_T_KEY,    NS_T_EXPORT,    NS_T_REVOCATION, NS_T_TOKEN,	 NS_T_JOIN_TOKEN,
-		NS_T_PIN,    NS_T_TRASH_JOB, NS_T_TAG,	      NS_T_CONN};
+		NS_T_PIN,    NS_T_TRASH_JOB, NS_T_TAG,	      NS_T_CONN,	 NS_T_STAMP};
 	int rc = scan(c, NS_T_REPLY, on_once);
 
 	if (rc >= 0)

@@ -177,8 +177,8 @@ static struct ns_time now(void)
 	return (struct ns_time){.t_sec = ++sec, .t_nsec = 5};
 }
 
-static int new (uint64_t in, const char *name, uint8_t type, uint16_t mode,
-		const struct ns_cred *cr)
+static inline int new (uint64_t in, const char *name, uint8_t type, uint16_t mode,
+		       const struct ns_cred *cr)
 {
 	struct ns_create_args a = {
 		.a_dir = in,
@@ -197,8 +197,8 @@ static int new (uint64_t in, const char *name, uint8_t type, uint16_t mode,
 	return W(ns_create(ns, wt, &a, &out, blob, &ci));
 }
 
-static uint64_t mk(uint64_t in, const char *name, uint8_t type, uint16_t mode,
-		   const struct ns_cred *cr)
+static inline uint64_t mk(uint64_t in, const char *name, uint8_t type, uint16_t mode,
+			  const struct ns_cred *cr)
 {
 	ck_assert_int_eq(new (in, name, type, mode, cr), 0);
 	return out.i_ino;

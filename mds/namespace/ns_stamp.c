@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ns_stamp.c - the times that the store gives go one way.
+ *
+ * Requirement: no ctime is older than one that was given before, though the store is opened on
+ * another machine, whose clock is behind, or the clock of this one was set back meanwhile.
+ *
+ * A row says up to when times may have been given. A mutation whose ctime is later puts the row, in
+ * its own transaction, STAMP_AHEAD_NS past that time: so the row is put once a second at most. The
+ * clock of a store that was opened begins where the row ends. As long as the machine's clock is
+ * behind that, the store's goes half as fast: times still differ, and the machine's catches up.
+ *
+ * Times that a client sets do not count, and a ctime counts up to the store's clock: nobody can set
+ * the clock forward.
+ */
+#include "mds/namespace/keys.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#define SECOND_NS      INT64_C(1000000000)
+#define STAMP_AHEAD_NS SECOND_NS
+#define STAMP_TELL_NS  (2 * SECOND_NS) /* a restart alone makes less than this */
+
+/* Of the store that was opened last: a process serves one. */
+static _Atomic int64_t floor_ns;   /* of CLOCK_REALTIME */
+static _Atomic uint64_t floor_set; /* clock_boot_ns() when the floor was read */
+
+static int64_t stamp_real_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (int64_t)ts.tv_sec * SECOND_NS + ts.tv_nsec;
+}
+
+static int64_t stamp_now_ns(void)
+{
+	int64_t real = stamp_real_ns(), least = atomic_load(&floor_ns);
+
+	if (real >= least)
+		return real;
+	least += (int64_t)((clock_boot_ns() - atomic_load(&floor_set)) / 2);
+	return real > least ? real : least;
+}
+
+struct ns_time ns_now(void)
+{
+	int64_t ns = stamp_now_ns();
+
+	return (struct ns_time){ns / SECOND_NS, (uint32_t)(ns % SECOND_NS)};
+}
+
+static const uint8_t stamp_id[1];
+
+/* *ns is 0 where the store has none. */
+static int stamp_get(struct kv_txn *t, int64_t *ns)
+{
+	const struct ns_stamp_rec *r;
+	struct kv_slice val;
+	int err = ns_row_get(t, NS_T_STAMP, stamp_id, sizeof(stamp_id), &val);
+
+	*ns = 0;
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	r = val.s_data;
+	if (val.s_len != sizeof(*r))
+		return -EIO;
+	if (r->sm_version != NS_VERSION)
+		return -EPROTONOSUPPORT;
+	*ns = (int64_t)le64toh(r->sm_until);
+	return *ns < 0 ? -EIO : 0;
+}
+
+/* This costs a read of a hot row for each mutation. A remembered row would rely on a put that may
+ * be aborted. A mutation that puts several inodes with one time reads once. */
+int ns_stamp_put(struct kv_txn *t, const struct ns_time *ctime)
+{
+	static _Thread_local struct kv_txn *last;
+	static _Thread_local struct ns_time last_time;
+	struct ns_stamp_rec r = {.sm_version = NS_VERSION};
+	int64_t at, now, until;
+	int err;
+
+	if (t == last && ctime->t_sec == last_time.t_sec && ctime->t_nsec == last_time.t_nsec)
+		return 0;
+	now = stamp_now_ns();
+	at = ctime->t_sec <= now / SECOND_NS ? ctime->t_sec * SECOND_NS + ctime->t_nsec : now;
+	at = at < now ? at : now;
+	err = stamp_get(t, &until);
+	if (!err && at > until) {
+		r.sm_until = htole64((uint64_t)(at + STAMP_AHEAD_NS));
+		err = ns_row_put(t, NS_T_STAMP, stamp_id, sizeof(stamp_id), &r, sizeof(r));
+	}
+	last = err ? NULL : t;
+	last_time = *ctime;
+	return err;
+}
+
+int ns_stamp_open(struct kv_txn *t)
+{
+	int64_t until, behind;
+	int err = stamp_get(t, &until);
+
+	if (err)
+		return err;
+	behind = until - stamp_real_ns();
+	if (behind > STAMP_TELL_NS)
+		log_warn("the clock is %" PRId64 ".%" PRId64 " s behind times that this store has "
+			 "given: times go on from those, half as fast, until the clock is there",
+			 behind / SECOND_NS, behind % SECOND_NS / (SECOND_NS / 10));
+	atomic_store(&floor_set, clock_boot_ns());
+	atomic_store(&floor_ns, until);
+	return 0;
+}
