@@ -61,7 +61,7 @@ struct look {
 	struct kv_txn *l_txn;
 	struct job_damage_view l_damage;
 	struct job_scrub_state l_scrub;
-	unsigned l_exports, l_served;
+	unsigned l_exports, l_served, l_differed;
 	uint64_t l_used, l_room; /* bytes that the metadata store has; by how much it can grow */
 	int64_t l_backup_s;	 /* seconds since the last backup; -1: there was none */
 	int l_backup_log;	 /* why there is no log for backups (-errno); 0: nothing is wrong */
@@ -201,6 +201,12 @@ static uint64_t look_exports_missing(const struct look *l, const struct reason *
 	snprintf(f->f_text, sizeof(f->f_text), "%u of %u exports %s", l->l_exports - l->l_served,
 		 l->l_exports, r->r_text);
 	return l->l_served ? l->l_exports - l->l_served : 0;
+}
+
+static uint64_t look_exports_differ(const struct look *l, const struct reason *r, struct found *f)
+{
+	snprintf(f->f_text, sizeof(f->f_text), "%u exports %s", l->l_differed, r->r_text);
+	return l->l_differed;
 }
 
 static uint64_t look_courteous(const struct look *l, const struct reason *r, struct found *f)
@@ -345,6 +351,9 @@ static const struct reason reasons[] = {
 	 "wait; it ends by itself"},
 	{"ds-draining", HEALTH_INFO, server_look, SV_DRAINING,
 	 "data servers that are being drained", "weft ds list"},
+	{"exports-differ", HEALTH_INFO, look_exports_differ, 0,
+	 "are not as they were in force before this start",
+	 "weft status --json on the nodes: exports_hash; weft exports reload accepts them"},
 };
 /* clang-format on */
 #define REASONS (sizeof(reasons) / sizeof(reasons[0]))
@@ -494,6 +503,7 @@ static void look_exports(struct look *l)
 	struct exp_table *t = export_set_get(l->l_ops->ao_exports);
 
 	l->l_exports = t->xt_n;
+	l->l_differed = export_set_differed(l->l_ops->ao_exports);
 	for (unsigned i = 0; i < t->xt_n; i++)
 		l->l_served += t->xt_exp[i].e_root != 0;
 	exp_put(t);

@@ -80,6 +80,34 @@ static void digest(const struct exp *e, unsigned nwho, uint8_t out[32])
 	crypto_generichash_final(&h, out, 32);
 }
 
+void exports_hash(const struct exp_table *t, char out[EXPORTS_HASH_LEN + 1])
+{
+	uint8_t d[32], sum[EXPORTS_HASH_LEN / 2];
+	const struct exp *last = NULL;
+	crypto_generichash_state h;
+
+	crypto_generichash_init(&h, NULL, 0, sizeof(sum));
+	for (unsigned n = 0; n < t->xt_n; n++) {
+		const struct exp *e = NULL;
+
+		/* the one with the next number */
+		for (unsigned i = 0; i < t->xt_n; i++)
+			if ((!last || t->xt_exp[i].e_id > last->e_id) &&
+			    (!e || t->xt_exp[i].e_id < e->e_id))
+				e = &t->xt_exp[i];
+		if (!e)
+			break;
+		last = e;
+		digest(e, e->e_nwho, d);
+		export_record_add(&h, e->e_id);
+		export_record_add(&h, (uint32_t)strlen(e->e_path));
+		crypto_generichash_update(&h, (const uint8_t *)e->e_path, strlen(e->e_path));
+		crypto_generichash_update(&h, d, sizeof(d));
+	}
+	crypto_generichash_final(&h, sum, sizeof(sum));
+	sodium_bin2hex(out, EXPORTS_HASH_LEN + 1, sum, sizeof(sum));
+}
+
 static void encode(const struct exp *e, struct export_rec *r)
 {
 	*r = (struct export_rec){.x_version = REC_VERSION,
@@ -137,7 +165,7 @@ static int export_record_end(struct kv_txn *txn, uint64_t root, uint64_t boot, u
 	return ns_row_put(txn, NS_T_REVOCATION, &key, sizeof(key), &r, sizeof(r));
 }
 
-static int put_new(const struct exp *e, const struct old *o, struct kv_txn *txn)
+static int put_new(const struct exp *e, const struct old *o, struct kv_txn *txn, unsigned *changed)
 {
 	uint16_t key = htobe16(e->e_id);
 	struct export_rec r;
@@ -146,14 +174,17 @@ static int put_new(const struct exp *e, const struct old *o, struct kv_txn *txn)
 	for (unsigned i = 0; i < o->n; i++)
 		if (o->at[i].id == e->e_id && memcmp(&o->at[i].rec, &r, sizeof(r)) == 0)
 			return 0;
+	*changed += o->n != 0;
 	return ns_row_put(txn, NS_T_EXPORT, &key, sizeof(key), &r, sizeof(r));
 }
 
-int export_record(const struct exp_table *t, struct ns *ns, struct kv_txn *txn, uint64_t generation)
+int export_record(const struct exp_table *t, struct ns *ns, struct kv_txn *txn, uint64_t generation,
+		  unsigned *changed)
 {
 	struct old o = {.n = 0};
 	int err = ns_rows(txn, NS_T_EXPORT, "", 0, export_record_collect, &o);
 
+	*changed = 0;
 	for (unsigned i = 0; !err && i < o.n; i++) {
 		const struct exp *now = exp_by_id(t, o.at[i].id);
 		uint16_t key = htobe16(o.at[i].id);
@@ -161,11 +192,12 @@ int export_record(const struct exp_table *t, struct ns *ns, struct kv_txn *txn, 
 		if (takes(&o.at[i].rec, now))
 			err = export_record_end(txn, le64toh(o.at[i].rec.x_root),
 						ns_super(ns)->su_boot, generation);
+		*changed += !now;
 		if (!err && !now)
 			err = ns_row_del(txn, NS_T_EXPORT, &key, sizeof(key));
 	}
 	for (unsigned i = 0; !err && i < t->xt_n; i++)
-		err = put_new(&t->xt_exp[i], &o, txn);
+		err = put_new(&t->xt_exp[i], &o, txn, changed);
 	return err;
 }
 

@@ -15,11 +15,13 @@ struct exp_set {
 	struct exp_table *s_table;
 	_Atomic uint64_t s_generation;
 	atomic_bool s_pins;
+	atomic_uint s_differed;
 };
 
 struct replace {
 	struct exp_set *s;
 	struct exp_table *t, *old;
+	unsigned changed;
 	struct ns_time now;
 };
 
@@ -32,7 +34,8 @@ static int export_set_replace_run(void *arg, struct kv_txn *txn)
 	int err = export_resolve(k->t, s->s_ns, txn, true, k->now);
 
 	if (!err)
-		err = export_record(k->t, s->s_ns, txn, atomic_load(&s->s_generation) + 1);
+		err = export_record(k->t, s->s_ns, txn, atomic_load(&s->s_generation) + 1,
+				    &k->changed);
 	if (err)
 		return err;
 	pthread_mutex_lock(&s->s_lock);
@@ -68,6 +71,13 @@ static int replace(struct exp_set *s, char *err, size_t errlen)
 		exp_put(k.t);
 		return rc;
 	}
+	/* At the start: another node, or somebody while the server was stopped, has changed them. */
+	if (!k.old && k.changed)
+		log_warn("exports: %u of them are not as they were in force before: another node "
+			 "has "
+			 "another file, or it was changed while the server was stopped",
+			 k.changed);
+	atomic_store(&s->s_differed, k.old ? 0 : k.changed);
 	exp_put(k.old);
 	return 0;
 }
@@ -126,6 +136,11 @@ struct exp_table *export_set_get(struct exp_set *s)
 	t = exp_get(s->s_table);
 	pthread_mutex_unlock(&s->s_lock);
 	return t;
+}
+
+unsigned export_set_differed(const struct exp_set *s)
+{
+	return atomic_load(&s->s_differed);
 }
 
 uint64_t export_set_generation(const struct exp_set *s)

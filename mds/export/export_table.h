@@ -45,11 +45,16 @@ const struct exp_pin *exp_pin(const struct exp_table *t, uint64_t ino);
 /*
  * export_record.c: keeps in the store what each export says. W: the table is in force from this
  * transaction on, as this generation. If an export is gone, or says something else about clients of
- * which it spoke before, puts a row for its directory: capabilities below it have to end. -EIO,
- * -EPROTONOSUPPORT: a row is damaged, or from a later program.
+ * which it spoke before, puts a row for its directory: capabilities below it have to end. *changed:
+ * how many exports came, went, or say something else than their rows; 0 where there were no rows.
+ * -EIO, -EPROTONOSUPPORT: a row is damaged, or from a later program.
  */
-int export_record(const struct exp_table *t, struct ns *ns, struct kv_txn *txn,
-		  uint64_t generation);
+int export_record(const struct exp_table *t, struct ns *ns, struct kv_txn *txn, uint64_t generation,
+		  unsigned *changed);
+/* What the exports say, in hexadecimal digits: the same on two nodes whose exports say the same, in
+ * whatever order (docs/formats.md has the bytes). */
+#define EXPORTS_HASH_LEN 32
+void exports_hash(const struct exp_table *t, char out[EXPORTS_HASH_LEN + 1]);
 /* Such a directory, and boot and generation of the change. The change is in force if it is from
  * another boot, or not after export_set_generation. */
 struct export_revocation {
@@ -135,6 +140,9 @@ void export_set_close(struct exp_set *s);
 int export_set_reload(struct exp_set *s, char *err, size_t errlen);
 /* Returns the table in force; the caller releases it by exp_put. Any thread. */
 struct exp_table *export_set_get(struct exp_set *s);
+/* How many exports differed, at the start, from those that were in force in the store before; 0 from
+ * the first reload on. Any thread. */
+unsigned export_set_differed(const struct exp_set *s);
 /* Rises with each reload. A thread that keeps a table compares it with this; it costs one load. */
 uint64_t export_set_generation(const struct exp_set *s);
 /* Are there pins other than the root of the name space? It costs one load. */

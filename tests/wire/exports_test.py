@@ -21,6 +21,7 @@ if os.environ.get("WEFT_EXPORTS_TEST") != "inside":
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import exported  # noqa: E402
+from daemons import ask  # noqa: E402
 import harness  # noqa: E402
 import tap  # noqa: E402
 from exported import (ADMIN, ALL, BASE, BOTH_C, ONLY_B, RO, ROOTSQ, STRANGER, client,  # noqa: E402
@@ -544,6 +545,47 @@ def test_hosts_and_netgroups(make):
     # The client is in the netgroup, so it may write, but root is squashed.
     c.no("ACCESS", putrootfh(), lookup("named"), create(DIR, "x"))
     make("127.0.0.31").no("ROFS", putrootfh(), lookup("named"), create(DIR, "x"))
+
+
+def test_a_node_with_other_exports_says_so(make):
+    """What another node has, or what was changed while the server was stopped, is the same to the
+    store."""
+    def hash_of():
+        return ask(admin, "GET", "/v1/status")["exports_hash"]
+
+    def differs():
+        return [r["text"] for r in ask(admin, "GET", "/v1/health")["reasons"]
+                if r["code"] == "exports-differ"]
+
+    def again(text):
+        exported.CLUSTER.dev("kill", exported.CLUSTER.dir, "mds")
+        write_file(text)
+        exported.CLUSTER.dev("start", exported.CLUSTER.dir, "mds")
+        eventually(lambda: hash_of() is not None)
+
+    def logged():
+        with open(f"{exported.CLUSTER.dir}/log/mds.log", encoding="utf-8") as log:
+            return log.read().count("of them are not as they were in force before")
+
+    admin = f"unix:{exported.CLUSTER.dir}/run/mds.sock"
+    was, before = hash_of(), logged()
+    again(BASE)
+    check((hash_of(), differs(), logged()), (was, [], before))
+    other = BASE.replace('client "127.0.0.2" { access = rw squash = none }', "", 1).replace(
+        "id = 77", "id = 78")
+    again(other)
+    check(hash_of() != was, True, was)
+    check((differs(), logged()), (["3 exports are not as they were in force before this start"],
+                                  before + 1))
+    weft("exports", "reload")
+    check(differs(), [])
+    write_file(BASE)
+    weft("exports", "reload")
+    check((hash_of(), differs()), (was, []))
+    # Another order of the exports, and other comments, say the same.
+    head, a, b, c = BASE.split("export ")[1:]
+    again("# on another node\n" + "".join("export " + x.split("/*")[0] for x in (c, b, a, head)))
+    check((hash_of(), differs(), logged()), (was, [], before + 1))
 
 
 def test_groups_of_the_server(make):

@@ -256,6 +256,17 @@ def test_exports_and_versions(w):
         f.write(had)
     weft(w, "exports", "reload")
     gone(w, "exports-missing", "exports-none")
+    # Somebody, or another node, changes them while the server is stopped.
+    w.dev("kill", w.dir, "mds", "-9")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(had + f'export "/more" {{ create = yes {there} }}\n')
+    w.dev("start", w.dir, "mds")
+    check("1 exports are not as they were" in has(w, "exports-differ", "info")["text"], True)
+    weft(w, "exports", "reload")
+    gone(w, "exports-differ")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(had)
+    weft(w, "exports", "reload")
     # A data server of another version.
     version = subprocess.run([os.path.join(BUILD, "weft-ds"), "--version"], capture_output=True,
                              text=True, check=True).stdout.split()[1]
