@@ -325,7 +325,7 @@ START_TEST(a_late_answer_counts_from_its_question)
 	o.o_arg = &h;
 	w = world_watch(&o);
 	l = world_claim(w);
-	for (int i = 0; i < 20 && !shown; i++) {
+	for (int i = 0; i < 8 && !shown; i++) {
 		uint64_t from, until;
 
 		world("pause p");

@@ -254,6 +254,25 @@ def test_clients_wait_while_postgresql_is_away(w):
     check(err(c.finish(made).status), "OK")
 
 
+def test_an_end_does_not_wait_for_postgresql(w):
+    w.start("a")
+    w.serves("a")
+    d = make_files(w.client("a"), "d", 1)
+    w.pg("pause", "p")
+    w.clients[0].begin(putfh(d), create(DIR, "made"))
+    w.says("a", "PostgreSQL is away")
+    w.run["a"].terminate()
+    check(w.ended("a") != 0, True, "status")
+    w.says("a", "does not answer: stopping without it")
+    w.pg("resume", "p")
+    # A standby ends at once.
+    w.start("a")
+    w.serves("a", 2)
+    w.start("b")
+    w.says("b", "standby")
+    check(w.stop("b"), 0)
+
+
 def test_a_standby_takes_over_from_one_that_was_killed(w):
     both(w)
     c = w.client("a")
@@ -372,6 +391,9 @@ def around(pg):
             print("\n".join(f"# {one}: {line}" for line in w.log(one).splitlines()[-12:]))
         raise
     finally:
+        # A test that failed may have left it so.
+        for one in ("p", "s1", "s2"):
+            pg("resume", one)
         w.down()
 
 
