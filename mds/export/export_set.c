@@ -71,11 +71,10 @@ static int replace(struct exp_set *s, char *err, size_t errlen)
 		exp_put(k.t);
 		return rc;
 	}
-	/* At the start: another node, or somebody while the server was stopped, has changed them. */
+	/* At the start: another node, or somebody while the server was stopped, changed them. */
 	if (!k.old && k.changed)
 		log_warn("exports: %u of them are not as they were in force before: another node "
-			 "has "
-			 "another file, or it was changed while the server was stopped",
+			 "has another file, or it was changed while the server was stopped",
 			 k.changed);
 	atomic_store(&s->s_differed, k.old ? 0 : k.changed);
 	exp_put(k.old);

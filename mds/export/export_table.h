@@ -140,8 +140,8 @@ void export_set_close(struct exp_set *s);
 int export_set_reload(struct exp_set *s, char *err, size_t errlen);
 /* Returns the table in force; the caller releases it by exp_put. Any thread. */
 struct exp_table *export_set_get(struct exp_set *s);
-/* How many exports differed, at the start, from those that were in force in the store before; 0 from
- * the first reload on. Any thread. */
+/* How many exports differed, at the start, from those that were in force in the store before; 0
+ * from the first reload on. Any thread. */
 unsigned export_set_differed(const struct exp_set *s);
 /* Rises with each reload. A thread that keeps a table compares it with this; it costs one load. */
 uint64_t export_set_generation(const struct exp_set *s);

@@ -8,8 +8,8 @@
  * fuzzer's bytes, rightly or not; orders that the server then sends are answered with such bytes as
  * well. Or it is a machine that has a join token, on a channel of the token's key. Against the data
  * server's control.c, with a real store, it is a metadata server that asks. Sealing is written here
- * a second time, from ctl_chan.c's description. Or the bytes are the answer to a JOIN with a list of
- * instances, and a file with such a list.
+ * a second time, from ctl_chan.c's description. Or the bytes are the answer to a JOIN with a list
+ * of instances, and a file with such a list.
  *
  * Held: what decodes is answered, sealed, once, and the answer decodes; what does not open or
  * decode ends the connection. A token gives keys to one claim, and the keys open; its channel is

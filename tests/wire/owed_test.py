@@ -154,7 +154,7 @@ def test_a_report_is_answered_when_nobody_reads_the_copy_that_missed_a_write(w):
     asked.no_answer_for(LONG_S)
     seen = []
 
-    def reads():  # a data server whose lease lapsed, on a loaded machine, serves again with the next
+    def reads():  # a data server whose lease lapsed serves again with the next one
         seen.append(old())
         return seen[-1].status == GOOD
     eventually(reads, what="what the reader can still read")
