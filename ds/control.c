@@ -208,6 +208,27 @@ static void join_waits(struct ds_control *c)
 	join_again(c);
 }
 
+/* Was the handshake made with the cluster key, or with keys of another file system, and are there
+ * keys of this server's own by now? It may be long ago, where a standby did not answer. */
+static bool sealed_before_keys(const struct ds_control *c)
+{
+	struct ds_key k;
+	bool own;
+
+	switch (ctl_chan_seal(c->dc_chan)) {
+	case CTL_SEAL_CLUSTER:
+		own = ds_keys_own(&c->dc_ds->d_keys, &k);
+		break;
+	case CTL_SEAL_MEET:
+		own = ds_keys_of(&c->dc_ds->d_keys, (uint16_t)ctl_chan_fs(c->dc_chan), &k);
+		break;
+	default:
+		return false;
+	}
+	sodium_memzero(&k, sizeof(k));
+	return own;
+}
+
 static void drop_connection(struct ds_control *c)
 {
 	if (c->dc_chan)
@@ -383,6 +404,11 @@ static void control_join_done(void *arg, int err, const ctl_response *res)
 	}
 	if (res->status == CTL_NOT_JOINED) {
 		join_waits(c);
+		return;
+	}
+	if (res->status == CTL_OWN_KEY && sealed_before_keys(c)) {
+		reason(c, "this server got its own keys after the handshake");
+		drop_connection(c);
 		return;
 	}
 	if (res->status != CTL_OK || res->result.op != join_form(c)) {
