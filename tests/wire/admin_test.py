@@ -33,8 +33,8 @@ def test_status_as_table_and_as_json(c):
                  r"store +\d+ inodes, \S+, \d+ commits, [\d.]+ operations each"):
         assert re.search(rf"^{line}$", text, re.M), f"no line {line} in {text}"
     got = c.json("status")
-    assert set(got) == {"version", "cluster", "fs", "boot_epoch", "grace", "ds", "clients",
-                        "orders", "store", "health", "files_not_in_sync"}, got
+    assert set(got) == {"version", "cluster", "fs", "exports_hash", "boot_epoch", "grace", "ds",
+                        "clients", "orders", "store", "health", "files_not_in_sync"}, got
     assert got["version"] == VERSION and got["boot_epoch"] == 1 and got["grace"] is False, got
     assert re.fullmatch(UUID, got["cluster"]), got
     assert (got["ds"]["known"] == got["ds"]["alive"] == 4

@@ -195,9 +195,11 @@ def around(name):
 
 
 def test_the_blocks_of_the_page_set_one_up(w):
-    of_mds, of_ds = only("instances.md", "mds {\n\tstore", "ds {\n\tmds")
+    of_mds, of_first, of_ds = only("instances.md", "mds {\n\tstore", "mds {\n\tinstances",
+                                   "ds {\n\tmds")
     key = f"{w.top}/key"
-    texts = {"b": changed(of_mds, ("/var/lib/weft/mds", f"{w.top}/b"),
+    texts = {"first": changed(of_first, ("192.0.2.2", f"127.0.0.1:{w.port['b']}")),
+             "b": changed(of_mds, ("/var/lib/weft/mds", f"{w.top}/b"),
                           ("/etc/weft/cluster.key", key),
                           ("0123456789abcdef0123456789abcdef", w.cluster.replace("-", ""))),
              "ds": changed(of_ds, ("192.0.2.1", f"127.0.0.1:{w.port['a']}"),
@@ -209,9 +211,20 @@ def test_the_blocks_of_the_page_set_one_up(w):
     mine = {"b": [x for x in w.mds_keys("b") if not x.startswith(("mds.store=", "mds.cluster_key="))
                   and x != "-o"],
             "ds": [x for x in w.ds_keys() if not x.startswith("ds.mds=") and x != "-o"]}
-    for name, prog in (("b", "weft-mds"), ("ds", "weft-ds")):
+    def start(name, prog):
         w.start(name, prog, ["-c", f"{w.top}/{name}.conf",
                              *[x for s in mine[name] for x in ("-o", s)]])
+    start("b", "weft-mds")
+    # The first one tells of it,
+    w.kill("a")
+    w.start("a", "weft-mds", ["-c", f"{w.top}/first.conf", *w.mds_keys("a")])
+    w.ds("a")
+    w.wait_joined("a", "b")
+    # or the administrator of the data server.
+    w.kill("ds")
+    w.kill("a")
+    w.mds("a")
+    start("ds", "weft-ds")
     w.wait_joined("a", "b")
     said = w.joined()
     check((said["12101"]["fs"], said["12102"]["fs"]), (1, 2))
