@@ -406,6 +406,55 @@ int kv_follow(struct kv *kv, char *err, size_t errlen)
 
 /* Becoming the writer */
 
+struct last_sum {
+	uint64_t ls_batch;
+	uint8_t ls_sum[KV_REDO_SUM];
+	bool ls_seen;
+};
+
+static int sum_of(void *arg, uint64_t number, void *rec, uint32_t len)
+{
+	struct last_sum *ls = arg;
+	const struct kv_redo_rec *r = rec;
+
+	if (number != ls->ls_batch || len < sizeof(*r))
+		return -EIO;
+	memcpy(ls->ls_sum, r->rr_sum, KV_REDO_SUM);
+	ls->ls_seen = true;
+	return 0;
+}
+
+/* The copy holds the log's newest batch by its number. Is it the same batch? A log that lost
+ * batches, and got others under their numbers, has another. Where the log has trimmed it, the state
+ * that new copies begin with has its sum. 0; -ESTALE: it is another; or another error. */
+static int same_batch(struct kv *kv, uint64_t last, struct kv_failure *f)
+{
+	const struct kv_redo_ops *ops = kv->k_redo.r_ops;
+	struct last_sum ls = {.ls_batch = last};
+	struct kv_redo_base base = {0};
+	int rc;
+
+	if (last == 0)
+		return 0;
+	rc = ops->ro_read(kv->k_redo.r_log, last - 1, sum_of, &ls, f->f_text, f->f_size);
+	if (rc == -ESTALE && ops->ro_base) {
+		rc = ops->ro_base(kv->k_redo.r_log, NULL, NULL, &base, f->f_text, f->f_size);
+		ls.ls_seen = rc == 0 && base.ba_batch == last;
+		memcpy(ls.ls_sum, base.ba_sum, KV_REDO_SUM);
+	}
+	if (rc == 0 && !ls.ls_seen)
+		return kv_fail(f, -EAGAIN, "%s: the log in %s does not show its batch %" PRIu64,
+			       kv->k_path, kv->k_copy.co_name, last);
+	if (rc)
+		return rc;
+	if (memcmp(ls.ls_sum, kv->k_copy.co_sum, KV_REDO_SUM))
+		return kv_fail(f, -ESTALE,
+			       "%s: the copy is of another history: its batch %" PRIu64
+			       " is not the one in the log in %s",
+			       kv->k_path, last, kv->k_copy.co_name);
+	return 0;
+}
+
 static int copy_take(struct kv *kv, struct kv_failure *f)
 {
 	struct kv_redo_end end;
@@ -420,8 +469,10 @@ static int copy_take(struct kv *kv, struct kv_failure *f)
 			       "%s: the copy holds batch %" PRIu64 ", and the log in %s ends at "
 			       "batch %" PRIu64,
 			       kv->k_path, kv_held(kv), kv->k_copy.co_name, end.re_last);
-	kv->k_copy.co_epoch = end.re_epoch;
-	return 0;
+	rc = same_batch(kv, end.re_last, f);
+	if (rc == 0)
+		kv->k_copy.co_epoch = end.re_epoch;
+	return rc;
 }
 
 int kv_promote(struct kv *kv, char *err, size_t errlen)

@@ -136,12 +136,14 @@ struct kv_redo_ops {
 	int (*ro_read)(void *log, uint64_t after, kv_redo_batch_fn fn, void *arg, char *err,
 		       size_t errlen);
 	/* NULL: a new copy reads all batches. Gives all pairs of a state, in any order, each key
-	 * once, and says at the end which state it was. -ENOENT: there is none: read all. */
+	 * once, and says at the end which state it was. fn NULL: only says which state it would be,
+	 * at once. -ENOENT: there is none: read all. */
 	int (*ro_base)(void *log, kv_redo_pair_fn fn, void *arg, struct kv_redo_base *base,
 		       char *err, size_t errlen);
 	/* This copy needs no batch up to that one again: a checkpoint has them, and its archive too
 	 * where it keeps one, durably. Other copies may need them, and their archives. A copy says
-	 * so while it follows, and goes on when it writes. */
+	 * so while it follows, and goes on when it writes. The log keeps its newest batch, or
+	 * ro_base says its sum: kv_promote compares it with the copy's. */
 	void (*ro_trim)(void *log, uint64_t upto);
 	/* Any thread; does not block. */
 	void (*ro_state)(void *log, struct kv_redo_state *out);
@@ -180,7 +182,7 @@ int kv_apply(struct kv *kv, uint64_t number, void *rec, size_t len);
 int kv_follow(struct kv *kv, char *err, size_t errlen);
 /* Makes the follower the writer: takes the log, applies the rest of it, and starts the committer.
  * After an error it follows as before. -ESTALE: as in kv_follow, or the copy holds what the log
- * lacks; ko_refill mends both. */
+ * lacks, or has another batch under the newest number; ko_refill mends all three. */
 int kv_promote(struct kv *kv, char *err, size_t errlen);
 /* The log's state. */
 void kv_redo_state(struct kv *kv, struct kv_redo_state *out);

@@ -238,16 +238,18 @@ static int redo_base(void *log, kv_redo_pair_fn fn, void *arg, struct kv_redo_ba
 {
 	struct pg_redo *pr = log;
 	struct base_rows br = {fn, arg};
-	struct pg_snapshot s = {.s_row = base_row, .s_arg = &br};
+	struct pg_snapshot s = {.s_row = fn ? base_row : NULL, .s_arg = &br};
 	char why[PG_WHY] = "";
-	int rc;
+	int rc = 0;
 
-	/* What comes behind the state stays until this copy has it. */
-	pthread_mutex_lock(&pr->pr_lock);
-	rc = pg_read_keep(pr->pr_watch, pr->pr_o.o_owner, 0);
-	if (rc)
-		fail(rc, err, errlen, pg_watch_why(pr->pr_watch));
-	pthread_mutex_unlock(&pr->pr_lock);
+	if (fn) {
+		/* What comes behind the state stays until this copy has it. */
+		pthread_mutex_lock(&pr->pr_lock);
+		rc = pg_read_keep(pr->pr_watch, pr->pr_o.o_owner, 0);
+		if (rc)
+			fail(rc, err, errlen, pg_watch_why(pr->pr_watch));
+		pthread_mutex_unlock(&pr->pr_lock);
+	}
 	if (rc)
 		return rc;
 	rc = pg_snapshot(&pr->pr_o, &s, why);
@@ -258,8 +260,9 @@ static int redo_base(void *log, kv_redo_pair_fn fn, void *arg, struct kv_redo_ba
 	rc = base_of(&s, base);
 	if (rc)
 		return fail(rc, err, errlen, "its table does not say which batch it is as of");
-	log_info("the log in PostgreSQL: a new copy begins with batch %lu",
-		 (unsigned long)s.s_folded);
+	if (fn)
+		log_info("the log in PostgreSQL: a new copy begins with batch %lu",
+			 (unsigned long)s.s_folded);
 	return 0;
 }
 

@@ -129,7 +129,7 @@ int pg_read_batches(struct pg_watch *w, uint64_t *after, uint64_t last, size_t m
 int pg_read_keep(struct pg_watch *w, const char *reader, uint64_t batch);
 
 struct pg_snapshot {
-	/* A row of the table, in the order of the keys. */
+	/* A row of the table, in the order of the keys; NULL: the table is not read. */
 	int (*s_row)(void *arg, struct iovec k, struct iovec v);
 	pg_batch_fn *s_batch; /* the batches behind it; NULL: they are not read */
 	void *s_arg;

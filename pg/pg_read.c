@@ -281,7 +281,7 @@ int pg_snapshot(const struct pg_options *o, struct pg_snapshot *s, char why[PG_W
 	PQclear(res);
 	if (!err && s->s_batch && s->s_log_first)
 		err = copy_log(&c, o->o_inst, s);
-	if (!err)
+	if (!err && s->s_row)
 		err = copy_table(&c, o->o_inst, s);
 	if (!err && s->s_batch && !s->s_log_first)
 		err = copy_log(&c, o->o_inst, s);

@@ -424,6 +424,42 @@ START_TEST(copy_that_lacks_what_the_log_trimmed_is_filled_again)
 }
 END_TEST
 
+/* The log lost a batch that a copy has, and got another under its number. The copy does not write
+ * before it is filled again. */
+START_TEST(copy_of_another_history_is_found_by_its_sum)
+{
+	struct kv *a = open_copy("a", &first_redo, false), *b = open_copy("b", &second_redo, true);
+
+	for (uint32_t i = 1; i <= 6; i++)
+		ck_assert_int_eq(change(a, i), 0);
+	ck_assert_int_eq(follow(b), 0);
+	ck_assert_uint_eq(kv_held(b), 6);
+	kv_close(a);
+	mem->m_last = 5;
+	a = open_copy("c", &first_redo, false);
+	ck_assert_int_eq(change(a, 7), 0);
+	ck_assert_uint_eq(mem->m_last, 6);
+	kv_close(a);
+	ck_assert_int_eq(follow(b), 0); /* by the number it has all */
+	ck_assert_int_eq(kv_promote(b, err, sizeof(err)), -ESTALE);
+	ck_assert_msg(strstr(err, "the copy is of another history: its batch 6"), "%s", err);
+	ck_assert_int_eq(change(b, 8), -EROFS);
+	/* Where the batch was trimmed, the state for new copies shows it. */
+	mem->m_base = true;
+	mem->m_first = 7;
+	ck_assert_int_eq(kv_promote(b, err, sizeof(err)), -ESTALE);
+	ck_assert_msg(strstr(err, "the copy is of another history: its batch 6"), "%s", err);
+	kv_close(b);
+	ck_assert_msg(refill("b", &b) == 0, "%s", err);
+	ck_assert(is_fold(b));
+	ck_assert_msg(kv_promote(b, err, sizeof(err)) == 0, "%s", err);
+	ck_assert_uint_eq(kv_held(b), 6);
+	ck_assert_int_eq(change(b, 9), 0);
+	ck_assert(is_fold(b));
+	kv_close(b);
+}
+END_TEST
+
 /* A log that does one thing at a time, as one with one connection does. */
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -959,6 +995,7 @@ static Suite *suite(void)
 	tcase_add_test(c, damaged_header_of_a_copy_has_a_second_one);
 	tcase_add_test(c, new_copy_begins_with_a_state_where_batches_were_trimmed);
 	tcase_add_test(c, copy_that_lacks_what_the_log_trimmed_is_filled_again);
+	tcase_add_test(c, copy_of_another_history_is_found_by_its_sum);
 	tcase_add_test(c, follower_on_a_full_disk_waits_for_nobody_who_waits_for_it);
 	tcase_add_test(c, readers_of_a_follower_see_whole_batches);
 	suite_add_tcase(s, c);

@@ -220,7 +220,7 @@ static int mem_base(void *log, kv_redo_pair_fn fn, void *arg, struct kv_redo_bas
 	base->ba_batch = mem->m_first - 1;
 	ck_assert(fold_upto(base->ba_batch, &f));
 	memcpy(base->ba_sum, f.f_sum, KV_REDO_SUM);
-	for (unsigned i = 0; i <= KEYS && !rc; i++) {
+	for (unsigned i = 0; fn && i <= KEYS && !rc; i++) {
 		char key[16];
 
 		key_text(i, key);
