@@ -121,7 +121,8 @@ typedef int pg_batch_fn(void *arg, uint64_t batch, const void *data, size_t len)
 /* Calls fn for the batches after `after` up to `last`, in order; so many that their data is max
  * bytes at most, but one at least. The end of the call: fn's error, or the batch that was the last
  * one in *after. 0: fine, whatever is there. -ESTALE: the log begins later than after + 1: a
- * snapshot is needed. -EAGAIN: no answer.
+ * snapshot is needed. -EAGAIN: no answer, or one of a server where the instance has another epoch
+ * than the newest look or claim of this watch saw, or lacks `last`: look again.
  * A process that does not hold the instance reads up to r_acked: what comes after it may vanish. */
 int pg_read_batches(struct pg_watch *w, uint64_t *after, uint64_t last, size_t max, pg_batch_fn *fn,
 		    void *arg);

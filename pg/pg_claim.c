@@ -27,6 +27,7 @@ struct pg_watch {
 	struct pg_conn w_conn;
 	char w_name[64]; /* of the connection; of this process alone */
 	struct pg_row w_row;
+	uint64_t w_epoch;	/* pg_watch_epoch() */
 	bool w_seen;		/* w_row is one that was read */
 	uint64_t w_since, w_at; /* it is unchanged since; the newest look */
 	char w_why[PG_WHY];
@@ -45,6 +46,7 @@ int pg_watch_open(struct pg_watch **out, const struct pg_options *o)
 		return -EINVAL;
 	}
 	w->w_o = *o;
+	w->w_epoch = PG_ANY_EPOCH;
 	w->w_conninfo = strdup(o->o_conninfo);
 	w->w_owner = strdup(o->o_owner);
 	if (w->w_conninfo && w->w_owner)
@@ -101,6 +103,11 @@ int pg_watch_lost(struct pg_watch *w)
 const struct pg_options *pg_watch_options(const struct pg_watch *w)
 {
 	return &w->w_o;
+}
+
+uint64_t pg_watch_epoch(const struct pg_watch *w)
+{
+	return w->w_epoch;
 }
 
 /* ---- look ---- */
@@ -163,6 +170,7 @@ int pg_watch_look(struct pg_watch *w, struct pg_row *row)
 	if (!w->w_seen || !same(&seen, &w->w_row) || began - w->w_at > quick)
 		w->w_since = now;
 	w->w_row = *row = seen;
+	w->w_epoch = seen.r_epoch;
 	w->w_at = now;
 	w->w_seen = true;
 	return 0;
@@ -275,5 +283,9 @@ int pg_watch_claim(struct pg_watch *w, struct pg_log **out)
 		end_claim(w, pid, deadline);
 	}
 	w->w_seen = false;
-	return err ? err : pg_log_start(out, &w->w_o, w->w_row.r_epoch + 1, owner, deadline);
+	if (!err)
+		err = pg_log_start(out, &w->w_o, w->w_row.r_epoch + 1, owner, deadline);
+	if (!err)
+		w->w_epoch = w->w_row.r_epoch + 1;
+	return err;
 }

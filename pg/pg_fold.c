@@ -274,7 +274,7 @@ int64_t pg_fold_step(struct pg_fold *f, size_t max)
 	PQclear(res);
 	if (from >= acked)
 		return 0;
-	if (pg_batches(&f->f_conn, f->f_inst, from, acked, max, deadline, &res)) {
+	if (pg_batches(&f->f_conn, f->f_inst, PG_ANY_EPOCH, from, acked, max, deadline, &res)) {
 		PQclear(res);
 		return fold_lost(f);
 	}

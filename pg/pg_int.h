@@ -95,9 +95,14 @@ int pg_log_start(struct pg_log **out, const struct pg_options *o, uint64_t epoch
 struct pg_conn *pg_watch_conn(struct pg_watch *w, uint64_t deadline);
 int pg_watch_lost(struct pg_watch *w);
 const struct pg_options *pg_watch_options(const struct pg_watch *w);
-/* pg_read.c: the batches of pg_read_batches(). -EAGAIN. *res is the caller's in any case. */
-int pg_batches(struct pg_conn *c, uint32_t inst, uint64_t after, uint64_t last, size_t max,
-	       uint64_t deadline, PGresult **res);
+/* The epoch of the row as the newest look or claim saw it; PG_ANY_EPOCH: none did. */
+#define PG_ANY_EPOCH UINT64_MAX
+uint64_t pg_watch_epoch(const struct pg_watch *w);
+/* pg_read.c: the batches of pg_read_batches(). No row at all: at this server the instance has
+ * another epoch, or less than `last`. One row whose batch is null: there is none of them. -EAGAIN.
+ * *res is the caller's in any case. */
+int pg_batches(struct pg_conn *c, uint32_t inst, uint64_t epoch, uint64_t after, uint64_t last,
+	       size_t max, uint64_t deadline, PGresult **res);
 /* 63 random bits that are not 0. */
 uint64_t pg_random(void);
 

@@ -22,8 +22,8 @@ void pg_parts(uint32_t inst, uint8_t out[PG_PARTS_LEN])
 }
 
 /* The size of a value is in the row: it is not fetched before the row is known to be wanted. */
-int pg_batches(struct pg_conn *c, uint32_t inst, uint64_t after, uint64_t last, size_t max,
-	       uint64_t deadline, PGresult **res)
+int pg_batches(struct pg_conn *c, uint32_t inst, uint64_t epoch, uint64_t after, uint64_t last,
+	       size_t max, uint64_t deadline, PGresult **res)
 {
 	uint8_t parts[PG_PARTS_LEN];
 	struct pg_args a = {0};
@@ -34,11 +34,15 @@ int pg_batches(struct pg_conn *c, uint32_t inst, uint64_t after, uint64_t last, 
 	pg_arg_int(&a, last);
 	pg_arg_int(&a, max);
 	pg_arg_int(&a, READ_BATCHES);
+	pg_arg_int(&a, inst);
+	pg_arg_int(&a, epoch);
 	return pg_conn_run(c,
-			   "select batch, data from (select batch, data, sum(octet_length(data))"
-			   " over (order by batch) - octet_length(data) as before from log"
+			   "select t.batch, t.data from (select 1 from instance where id = $6"
+			   " and ($7 < 0 or epoch = $7 and batch >= $3)) i left join (select batch,"
+			   " data, sum(octet_length(data)) over (order by batch)"
+			   " - octet_length(data) as before from log"
 			   " where part = any($1) and batch > $2 and batch <= $3"
-			   " order by batch limit $5) t where before < $4 order by batch",
+			   " order by batch limit $5) t on before < $4 order by t.batch",
 			   &a, deadline, res) == PG_DONE
 		       ? 0
 		       : -EAGAIN;
@@ -57,12 +61,20 @@ int pg_read_batches(struct pg_watch *w, uint64_t *after, uint64_t last, size_t m
 	c = pg_watch_conn(w, deadline);
 	if (!c)
 		return -EAGAIN;
-	if (pg_batches(c, pg_watch_options(w)->o_inst, *after, last, max, deadline, &res)) {
+	if (pg_batches(c, pg_watch_options(w)->o_inst, pg_watch_epoch(w), *after, last, max,
+		       deadline, &res)) {
 		PQclear(res);
 		return pg_watch_lost(w);
 	}
+	/* A server that lacks what the look or the claim saw, or a row that moved since: `last` is
+	 * not from here. */
+	if (!PQntuples(res)) {
+		PQclear(res);
+		snprintf(c->c_why, PG_WHY, "the instance has moved since it was looked at");
+		return pg_watch_lost(w);
+	}
 	/* There is no hole in the log: what is missing was at its begin. */
-	if (!PQntuples(res))
+	if (PQgetisnull(res, 0, 0))
 		err = -ESTALE;
 	for (int i = 0; i < PQntuples(res) && !err; i++) {
 		uint64_t batch = pg_num(res, i, 0);
@@ -219,8 +231,9 @@ static int copy_log(struct pg_conn *c, uint32_t inst, struct pg_snapshot *s)
 	while (!err && after < s->s_last) {
 		PGresult *res;
 
-		err = pg_batches(c, inst, after, s->s_last, 4 << 20, pg_in_ms(READ_MS), &res);
-		if (!err && !PQntuples(res))
+		err = pg_batches(c, inst, PG_ANY_EPOCH, after, s->s_last, 4 << 20,
+				 pg_in_ms(READ_MS), &res);
+		if (!err && (!PQntuples(res) || PQgetisnull(res, 0, 0)))
 			err = -EIO;
 		for (int i = 0; !err && i < PQntuples(res); i++) {
 			uint64_t batch = pg_num(res, i, 0);

@@ -95,6 +95,16 @@ START_TEST(append_and_read)
 	ck_assert_uint_eq(pg_log_batch(l), 3);
 	ck_assert_uint_eq(pg_log_epoch(l), 2);
 	ck_assert_int_eq(pg_log_close(l, false), 0);
+	/* What a look or a claim said holds where the row is the same. */
+	at = 0;
+	ck_assert_int_eq(pg_read_batches(w, &at, 4, 1000, see, said), -EAGAIN);
+	sql("p", "update instance set epoch = 7 where id = 1");
+	ck_assert_int_eq(pg_read_batches(w, &at, 3, 1000, see, said), -EAGAIN);
+	ck_assert_uint_eq(at, 0);
+	ck_assert_str_eq(said, "1=a 2= 3=ccc ");
+	WAIT_FOR(!pg_watch_look(w, &row));
+	ck_assert_int_eq(pg_read_batches(w, &at, 3, 1000, see, said), 0);
+	ck_assert_uint_eq(at, 3);
 	pg_watch_close(w);
 }
 END_TEST
