@@ -421,7 +421,6 @@ int pg_log_start(struct pg_log **out, const struct pg_options *o, uint64_t epoch
 	l->l_replicas = o->o_replicas;
 	l->l_epoch = epoch;
 	l->l_on_held = o->o_held;
-	l->l_on_lost = o->o_lost;
 	l->l_arg = o->o_arg;
 	l->l_state = PG_LOG_AWAY;
 	snprintf(l->l_owner, sizeof(l->l_owner), "%s", owner);
@@ -445,6 +444,8 @@ int pg_log_start(struct pg_log **out, const struct pg_options *o, uint64_t epoch
 		doze(l, PAUSE_MS);
 	}
 	if (!err) {
+		/* Before this nothing was held, and nothing could be lost. */
+		l->l_on_lost = o->o_lost;
 		err = -pthread_create(&l->l_beater, NULL, beats, l);
 		l->l_beats = !err;
 	}

@@ -308,6 +308,34 @@ START_TEST(a_claim_in_doubt_is_asked_for_again)
 }
 END_TEST
 
+static void on_lost(void *arg, const char *why)
+{
+	(void)why;
+	*(bool *)arg = true;
+}
+
+/* A claim that did not happen after all was nobody's: nothing is lost with it. */
+START_TEST(a_claim_that_did_not_happen_loses_nothing)
+{
+	struct pg_options o = world_options("p", 35);
+	struct pg_log *l = NULL;
+	bool lost = false;
+
+	o.o_lost = on_lost;
+	o.o_arg = &lost;
+	ck_assert_int_eq(pg_log_start(&l, &o, 1, "nobody 1", pg_in_ms(WORLD_WAIT_MS)), -EAGAIN);
+	ck_assert_ptr_null(l);
+	ck_assert(!lost);
+	/* Who holds it hears of it. */
+	sql("p", "update instance set epoch = 1, owner = 'nobody 1' where id = 35");
+	ck_assert_int_eq(pg_log_start(&l, &o, 1, "nobody 1", pg_in_ms(WORLD_WAIT_MS)), 0);
+	sql("p", "update instance set epoch = 2 where id = 35");
+	WAIT_FOR(pg_log_state(l, NULL) == PG_LOG_DEPOSED);
+	pg_log_close(l, false);
+	ck_assert(lost);
+}
+END_TEST
+
 struct heard {
 	_Atomic uint64_t after, end; /* the end of the first lease that is heard of after that */
 };
@@ -913,6 +941,7 @@ int main(void)
 				      of_two_claims_one_wins,
 				      a_claim_waits_for_the_lease,
 				      a_claim_in_doubt_is_asked_for_again,
+				      a_claim_that_did_not_happen_loses_nothing,
 				      a_late_answer_counts_from_its_question,
 				      init_tells_what_it_cannot_do,
 				      a_holder_that_stood_still_says_durable_no_more,
