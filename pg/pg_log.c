@@ -345,8 +345,10 @@ int pg_log_append(struct pg_log *l, uint64_t batch, const void *data, size_t len
 			err = -ECANCELED;
 		} else if (l->l_begun) {
 			err = send_batch(l, batch, data, len);
+			/* The lease goes on: each try settles first, which is a beat. */
 			if (l->l_refused)
-				doze(l, REFUSED_MS);
+				doze(l, (int)(l->l_lease_ms / 5 < REFUSED_MS ? l->l_lease_ms / 5
+									     : REFUSED_MS));
 		} else {
 			int got = settle(l, pg_in_ms(l->l_answer_ms));
 
