@@ -219,12 +219,16 @@ int mds_log_open(struct mds *m, const struct conf *conf, struct kv_opts *opts, c
 void mds_log_ending(struct mds *m)
 {
 	for (unsigned away = 0; away < ENDING_MS;) {
+		struct kv_redo_state st = {0};
 		bool open;
 
 		usleep(50000);
-		away = store_lease_live(&m->m_store_lease) ? 0 : away + 50;
 		pthread_mutex_lock(&the_log.l_lock);
 		open = the_log.l_redo;
+		if (open)
+			pg_redo_kv(the_log.l_redo)->r_ops->ro_state(the_log.l_redo, &st);
+		/* Where it refuses an append, it answers beats: the lease lives. */
+		away = st.rs_up && store_lease_live(&m->m_store_lease) ? 0 : away + 50;
 		if (open && away >= ENDING_MS) {
 			log_warn("the log in PostgreSQL does not answer: stopping without it");
 			pg_redo_stop(the_log.l_redo);

@@ -273,6 +273,21 @@ def test_an_end_does_not_wait_for_postgresql(w):
     check(w.stop("b"), 0)
 
 
+def test_an_end_does_not_wait_for_an_append_that_is_refused(w):
+    w.start("a")
+    w.serves("a")
+    d = make_files(w.client("a"), "d", 1)
+    w.sql("revoke insert on weft.log from weft")
+    try:
+        w.clients[0].begin(putfh(d), create(DIR, "made"))
+        w.says("a", "permission denied")
+        w.run["a"].terminate()
+        check(w.ended("a") != 0, True, "status")
+    finally:
+        w.sql("grant insert on weft.log to weft")
+    w.says("a", "does not answer: stopping without it")
+
+
 def test_a_standby_takes_over_from_one_that_was_killed(w):
     both(w)
     c = w.client("a")
