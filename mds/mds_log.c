@@ -201,7 +201,6 @@ int mds_log_open(struct mds *m, const struct conf *conf, struct kv_opts *opts, c
 	}
 	if (rc)
 		return rc;
-	pg_redo_keep(the_log.l_redo, kv_held(m->m_kv));
 	rc = become_holder(m->m_kv, &o, err, errlen);
 	log_waits_no_more();
 	if (!rc)
