@@ -387,15 +387,18 @@ int pg_redo_fold(struct pg_redo *pr)
 	return rc;
 }
 
+static void fold_stop(struct pg_redo *pr)
+{
+	pthread_mutex_lock(&pr->pr_fold_lock);
+	pr->pr_fold_stop = true;
+	pthread_cond_signal(&pr->pr_fold_wake);
+	pthread_mutex_unlock(&pr->pr_fold_lock);
+}
+
 static void fold_end(struct pg_redo *pr)
 {
-	if (pr->pr_folds) {
-		pthread_mutex_lock(&pr->pr_fold_lock);
-		pr->pr_fold_stop = true;
-		pthread_cond_signal(&pr->pr_fold_wake);
-		pthread_mutex_unlock(&pr->pr_fold_lock);
+	if (pr->pr_folds)
 		pthread_join(pr->pr_folder, NULL);
-	}
 	if (pr->pr_fold)
 		pg_fold_close(pr->pr_fold);
 }
@@ -500,8 +503,10 @@ int pg_redo_close(struct pg_redo *pr)
 	struct pg_log *l = atomic_load(&pr->pr_log);
 	int rc;
 
-	fold_end(pr);
+	/* The release first: a fold under way may take long, and any process may fold. */
+	fold_stop(pr);
 	rc = l ? pg_log_close(l, true) : 0;
+	fold_end(pr);
 	pg_watch_close(pr->pr_watch);
 	pthread_mutex_destroy(&pr->pr_lock);
 	pthread_mutex_destroy(&pr->pr_fold_lock);
