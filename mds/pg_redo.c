@@ -3,7 +3,8 @@
  * pg_redo.c - see pg_redo.h.
  *
  * Who: appends come on the committer thread; looks, reads and the claim on the thread that opens
- * the store; reads for the archive and trims on the checkpoints' thread. pr_lock is held for each
+ * the store; reads for the archive and trims on the checkpoints' thread. A trim is only noted: the
+ * next look says it to PostgreSQL, and the folder's thread for a holder. pr_lock is held for each
  * use of pr_watch, and never while a batch that was read is given away: who gets it may wait for
  * the checkpoints' thread, which may wait for pr_lock.
  */
@@ -37,6 +38,8 @@ struct pg_redo {
 	_Atomic uint64_t pr_acked; /* as pg_redo_look has seen it */
 	_Atomic bool pr_up;	   /* it answered the last look */
 	uint8_t pr_ident[KV_REDO_ID];
+	_Atomic uint64_t pr_keep; /* this copy needs no batch up to it */
+	_Atomic bool pr_keep_due; /* PostgreSQL was not told yet */
 
 	_Atomic(struct pg_log *) pr_log; /* NULL: this process holds nothing */
 	_Atomic bool pr_stop;
@@ -246,6 +249,9 @@ static int redo_base(void *log, kv_redo_pair_fn fn, void *arg, struct kv_redo_ba
 		/* What comes behind the state stays until this copy has it. */
 		pthread_mutex_lock(&pr->pr_lock);
 		rc = pg_read_keep(pr->pr_watch, pr->pr_o.o_owner, 0);
+		/* What the copy before this one had says nothing of this one. */
+		atomic_store(&pr->pr_keep_due, false);
+		atomic_store(&pr->pr_keep, 0);
 		if (rc)
 			fail(rc, err, errlen, pg_watch_why(pr->pr_watch));
 		pthread_mutex_unlock(&pr->pr_lock);
@@ -266,17 +272,23 @@ static int redo_base(void *log, kv_redo_pair_fn fn, void *arg, struct kv_redo_ba
 	return 0;
 }
 
-void pg_redo_keep(struct pg_redo *pr, uint64_t batch)
+/* Where it fails, more is kept than is needed, until the next time. pr_lock is held. */
+static void keep_locked(struct pg_redo *pr)
 {
-	pthread_mutex_lock(&pr->pr_lock);
-	/* Where it fails, more is kept than is needed, until the next time. */
-	pg_read_keep(pr->pr_watch, pr->pr_o.o_owner, batch);
-	pthread_mutex_unlock(&pr->pr_lock);
+	if (atomic_exchange(&pr->pr_keep_due, false) &&
+	    pg_read_keep(pr->pr_watch, pr->pr_o.o_owner, atomic_load(&pr->pr_keep)))
+		atomic_store(&pr->pr_keep_due, true);
 }
 
 static void redo_trim(void *log, uint64_t upto)
 {
-	pg_redo_keep(log, upto);
+	struct pg_redo *pr = log;
+	uint64_t was = atomic_load(&pr->pr_keep);
+
+	while (was < upto && !atomic_compare_exchange_weak(&pr->pr_keep, &was, upto))
+		;
+	/* Also the same number again: PostgreSQL forgets a copy that says nothing. */
+	atomic_store(&pr->pr_keep_due, true);
 }
 
 static void redo_state(void *log, struct kv_redo_state *out)
@@ -364,6 +376,9 @@ static void *folder(void *arg)
 		for (idle++; (n = pg_fold_step(pr->pr_fold, FOLD_BYTES)) > 0; idle = TRIM_TURNS)
 			if (!fold_sleep(pr, 0))
 				break;
+		pthread_mutex_lock(&pr->pr_lock);
+		keep_locked(pr);
+		pthread_mutex_unlock(&pr->pr_lock);
 		if (n == 0 && idle >= TRIM_TURNS) {
 			pg_fold_trim(pr->pr_fold, KEPT_S);
 			idle = 0;
@@ -483,6 +498,8 @@ int pg_redo_look(struct pg_redo *pr, bool *due, char *err, size_t errlen)
 	pthread_mutex_lock(&pr->pr_lock);
 	rc = look_locked(pr, &row, err, errlen);
 	*due = !rc && pg_watch_due(pr->pr_watch);
+	if (!rc && !*due)
+		keep_locked(pr);
 	pthread_mutex_unlock(&pr->pr_lock);
 	if (!rc && memcmp(row.r_ident, pr->pr_ident, KV_REDO_ID))
 		return fail(-ESTALE, err, errlen, "it was replaced by another log");

@@ -40,8 +40,6 @@ const struct kv_redo *pg_redo_kv(struct pg_redo *pr);
  * succeed now: nobody holds the instance, or the holder's lease is over. -ENOENT: there is no such
  * instance. */
 int pg_redo_look(struct pg_redo *pr, bool *due, char *err, size_t errlen);
-/* Says that this copy has all up to batch. */
-void pg_redo_keep(struct pg_redo *pr, uint64_t batch);
 /* The holder: folds the log into the table from now on, on a thread of its own, and frees what all
  * copies have. */
 int pg_redo_fold(struct pg_redo *pr);

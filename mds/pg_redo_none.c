@@ -32,11 +32,6 @@ int pg_redo_look(struct pg_redo *pr, bool *due, char *err, size_t errlen)
 	return pg_redo_check("", err, errlen);
 }
 
-void pg_redo_keep(struct pg_redo *pr, uint64_t batch)
-{
-	(void)pr, (void)batch;
-}
-
 int pg_redo_fold(struct pg_redo *pr)
 {
 	(void)pr;
