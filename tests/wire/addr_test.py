@@ -16,7 +16,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import tap  # noqa: E402
-from harness import BUILD, check, eventually, Failed  # noqa: E402
+from harness import BUILD, check, eventually, Failed, stand_still  # noqa: E402
 from nodes import Addr, Holder, V4, V6, world  # noqa: E402
 
 HOLD = f"HOLD 2049 {V4} {V6}"
@@ -366,6 +366,21 @@ def test_many_rows_are_sent_at_a_rate():
                     most.append(now)
         check((len(seen), set(seen.values())), (2800, {4}))
         tap.say(f"{len(most)} packets in {most[-1] - most[0]:.2f} s")
+
+
+def test_what_a_holder_said_before_its_end_counts():
+    with world(1) as ((n1,), folder), addrs([n1], folder, "-w", "forever") as (a,):
+        h = a.holder()
+        check(h.states(), {V4: "free", V6: "free"})
+        stand_still(a.pid)
+        h.s.send(HOLD.encode())
+        h.s.send(b"RELEASE")
+        h.close()
+        a.proc.send_signal(signal.SIGCONT)
+        other = a.holder()
+        eventually(lambda: other.states() == {V4: "free", V6: "free"}, what="free addresses")
+        check((n1.has(V4), n1.has(V6)), (False, False))
+        check("held" in a.said(), True, a.said())
 
 
 def test_what_a_crash_left_is_removed():
