@@ -242,13 +242,22 @@ static void pulse_came(struct loop_msg *msg)
 	atomic_store(&p->pu_sent, false);
 }
 
-static bool loops_turn(void)
+/* The first thread that hangs; a_nloops: all turn. */
+static unsigned loop_hangs(void)
 {
 	const uint64_t now = clock_mono_ms();
 	unsigned i = 0;
 
 	while (i < me.a_nloops && now < atomic_load(&me.a_pulses[i].pu_ms) + TURN_MS)
 		i++;
+	return i;
+}
+
+/* The log may have to wait for its reader: never between HOLD and what follows it. */
+static void hang_log(void)
+{
+	const unsigned i = loop_hangs();
+
 	if (i < me.a_nloops && !me.a_hangs)
 		log_error("thread %u has not turned for %d s: weft-addr does not hear that the "
 			  "server lives, and takes its addresses away",
@@ -256,7 +265,6 @@ static bool loops_turn(void)
 	else if (i == me.a_nloops && me.a_hangs)
 		log_info("all threads turn again");
 	me.a_hangs = i < me.a_nloops;
-	return !me.a_hangs;
 }
 
 static void pulses_send(void)
@@ -273,7 +281,7 @@ static uint64_t may_live(bool *always)
 	uint64_t ms;
 
 	*always = end == STORE_LEASE_ALWAYS;
-	if (!loops_turn() || (!*always && end <= now))
+	if (loop_hangs() < me.a_nloops || (!*always && end <= now))
 		return 0;
 	ms = *always ? LIVE_MS : (end - now) / 1000000;
 	return ms < LIVE_MS ? ms : LIVE_MS;
@@ -342,12 +350,8 @@ static bool addr_ask(const char *text, size_t len, char *answer, size_t alen)
 	return addr_hear(answer, alen, false);
 }
 
-static bool addr_say(const char *text, size_t len)
+static bool addr_ok(const char *answer)
 {
-	char answer[256];
-
-	if (!addr_ask(text, len, answer, sizeof(answer)))
-		return false;
 	if (strncmp(answer, "OK", 2) != 0) {
 		addr_lost(answer);
 		return false;
@@ -355,29 +359,51 @@ static bool addr_say(const char *text, size_t len)
 	return true;
 }
 
+static bool addr_say(const char *text, size_t len)
+{
+	char answer[256];
+
+	return addr_ask(text, len, answer, sizeof(answer)) && addr_ok(answer);
+}
+
+/* Releases what HOLD got, or may still get. Without LIVE weft-addr would keep it. It reads RELEASE
+ * before it sees that the connection ends. */
+static void addr_give_back(void)
+{
+	send(me.a_fd, "RELEASE", 7, MSG_NOSIGNAL);
+	addr_lost("the server may not have its addresses now, and releases them");
+}
+
 /* Says LIVE if it is time. A server that may not say it goes on with its addresses until weft-addr
- * takes them away. */
-static bool addr_live(void)
+ * takes them away. After HOLD weft-addr waits for no LIVE before the first one: a server that may
+ * not say that one has no addresses. */
+static bool addr_live(bool first)
 {
 	const uint64_t now = clock_mono_ms();
 	bool always;
 	uint64_t ms;
 	char text[40];
+	bool ok = true;
 	int len;
 
-	if (now < me.a_beat_at)
+	if (now < me.a_beat_at && !first)
 		return true;
 	me.a_beat_at = now + BEAT_MS;
 	pulses_send();
 	ms = may_live(&always);
-	if (!ms)
-		return true;
+	if (!ms && first) {
+		addr_give_back();
+		return false;
+	}
 	/* A short lease of the store is heard of in time, too. */
-	if (ms < 3 * BEAT_MS)
+	if (ms && ms < 3 * BEAT_MS)
 		me.a_beat_at = now + (ms / 3 > 50 ? ms / 3 : 50);
 	/* The proof ends with the lease. Without one, what ends is a server that hangs. */
 	len = snprintf(text, sizeof(text), "LIVE %lu%s", (unsigned long)ms, always ? " KEEP" : "");
-	return addr_say(text, (size_t)len);
+	if (ms)
+		ok = addr_say(text, (size_t)len);
+	hang_log();
+	return ok;
 }
 
 /* Tells one message of rows, and LIVE when it is time. False: the connection is lost, or the server
@@ -429,18 +455,16 @@ static void addr_talk(void)
 {
 	char answer[256];
 
-	if (!addr_say(me.a_hold, strlen(me.a_hold)))
-		return;
-	/* At once: a server that hangs from here on loses what it has just got. */
-	me.a_beat_at = 0;
-	if (!addr_live() || !addr_say("LISTENING", 9))
+	/* LIVE at once: a server that hangs from here on loses what it has just got. */
+	if (!addr_say(me.a_hold, strlen(me.a_hold)) || !addr_live(true) ||
+	    !addr_say("LISTENING", 9))
 		return;
 	log_info("service addresses: %s", me.a_hold + 5);
 	me.a_why[0] = 0;
 	/* Another weft-addr may not know what the former one took. */
 	if (!atomic_load(&told))
 		me.a_next = 0;
-	while (!atomic_load(&ending) && addr_live()) {
+	while (!atomic_load(&ending) && addr_live(false)) {
 		struct pollfd p[2] = {{.fd = me.a_wake, .events = POLLIN},
 				      {.fd = me.a_fd, .events = POLLIN}};
 		uint64_t now = clock_mono_ms();
@@ -481,6 +505,7 @@ static void *addr_run(void *arg)
 		bool always;
 
 		pulses_send();
+		hang_log();
 		/* No address for a server that does not hold its store. */
 		if (may_live(&always))
 			addr_connect();

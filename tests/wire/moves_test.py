@@ -18,7 +18,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import tap  # noqa: E402
-from harness import BUILD, check, eventually, Failed  # noqa: E402
+from harness import BUILD, check, eventually, Failed, stand_still  # noqa: E402
 from nodes import Addr, V4, V6, world  # noqa: E402
 
 
@@ -36,7 +36,8 @@ class Mds:
             program = "tests/fault/weft-mds" if fifo else "weft-mds"
             self.proc = subprocess.Popen(
                 ["nsenter", "-t", str(node.pid), "-n", os.path.join(BUILD, program),
-                 *[x for k, v in keys.items() for x in ("-o", f"mds.{k}={v}")]], stderr=log,
+                 *[x for k, v in keys.items() for x in ("-o", f"mds.{k}={v}")]],
+                stderr=log,
                 env={**os.environ, **({"WEFT_LEASE_FIFO": fifo} if fifo else {})})
 
     def said(self):
@@ -216,6 +217,7 @@ class Fake:
         self.path = os.path.join(folder, "fake.sock")
         self.heard, self.times, self.conn, self.taken = [], [], None, 0
         self.answers = {}  # verb: a list of answers; the last one counts for all that follow
+        self.around = {}  # verb: what happens around its next answer
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.listener.bind(self.path)
         self.listener.listen(8)
@@ -249,7 +251,9 @@ class Fake:
         answer = answers.pop(0) if len(answers) > 1 else answers[0] if answers else "OK"
         if verb == "TICKLE" and answer == "OK":
             answer = f"OK {len(text.splitlines()) - 1}"
-        self.conn.send(answer.encode())
+        with self.around.pop(verb, contextlib.nullcontext)():
+            with contextlib.suppress(BrokenPipeError):  # it may not wait for an answer
+                self.conn.send(answer.encode())
 
     def close(self):
         if self.conn:
@@ -409,6 +413,40 @@ def test_the_addresses_end_with_the_lease_of_the_store():
         fake.wait("LIVE", 2)
         parts = [int(t.split()[1]) for t in fake.heard if t.startswith("LIVE")]
         check(parts, sorted(parts, reverse=True))
+        os.close(holder)
+
+
+def test_an_answer_that_comes_after_the_lease_gives_no_address():
+    with pretended() as (_, folder, fake, mds):
+        fifo = f"{folder}/fifo"
+        os.mkfifo(fifo)
+        holder = os.open(fifo, os.O_RDWR)
+        m = mds(fifo)
+        m.heard("listening:", 1)
+
+        @contextlib.contextmanager
+        def late():
+            stand_still(m.proc.pid)
+            time.sleep(3.2)
+            yield
+            m.proc.send_signal(signal.SIGCONT)
+        fake.around["HOLD"] = late
+
+        def asked():
+            os.write(holder, b"hold 3000\n")
+            end = time.monotonic() + 5
+            while time.monotonic() < end and not fake.heard:
+                time.sleep(0.01)
+            return fake.heard
+        eventually(asked, what="HOLD")
+        # weft-addr leaves addresses without LIVE to their holder: it must not become one.
+        eventually(lambda: len(fake.heard) > 1, what="what follows HOLD")
+        check(fake.verbs()[1], "RELEASE")
+        eventually(lambda: fake.conn is None, what="the end of the connection")
+        check(fake.verbs(), ["HOLD", "RELEASE"])
+        os.write(holder, b"hold 600000\n")
+        fake.wait("LISTENING")
+        check(fake.verbs()[2:5], ["HOLD", "LIVE", "LISTENING"])
         os.close(holder)
 
 
