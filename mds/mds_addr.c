@@ -281,7 +281,8 @@ static uint64_t may_live(bool *always)
 	uint64_t ms;
 
 	*always = end == STORE_LEASE_ALWAYS;
-	if (loop_hangs() < me.a_nloops || (!*always && end <= now))
+	if (loop_hangs() < me.a_nloops || atomic_load(&store_lease_is_lost) ||
+	    (!*always && end <= now))
 		return 0;
 	ms = *always ? LIVE_MS : (end - now) / 1000000;
 	return ms < LIVE_MS ? ms : LIVE_MS;
@@ -339,15 +340,20 @@ static bool addr_hear(char *answer, size_t len, bool stops)
 	}
 }
 
-/* True: the answer is in answer, OK or an error. */
-static bool addr_ask(const char *text, size_t len, char *answer, size_t alen)
+static bool addr_send(const char *text, size_t len)
 {
 	if (send(me.a_fd, text, len, MSG_NOSIGNAL) < 0) {
 		addr_lost("does not take what it is told");
 		return false;
 	}
 	me.a_owed++;
-	return addr_hear(answer, alen, false);
+	return true;
+}
+
+/* True: the answer is in answer, OK or an error. */
+static bool addr_ask(const char *text, size_t len, char *answer, size_t alen)
+{
+	return addr_send(text, len) && addr_hear(answer, alen, false);
 }
 
 static bool addr_ok(const char *answer)
@@ -372,6 +378,21 @@ static void addr_give_back(void)
 {
 	send(me.a_fd, "RELEASE", 7, MSG_NOSIGNAL);
 	addr_lost("the server may not have its addresses now, and releases them");
+}
+
+/* Says HOLD. False: the connection is lost, or the server stops. */
+static bool addr_hold(void)
+{
+	char answer[256];
+
+	if (!addr_send(me.a_hold, strlen(me.a_hold)))
+		return false;
+	/* addr_loss may have said RELEASE before HOLD. The answer may be long in coming. */
+	if (atomic_load(&store_lease_is_lost)) {
+		addr_give_back();
+		return false;
+	}
+	return addr_hear(answer, sizeof(answer), false) && addr_ok(answer);
 }
 
 /* Says LIVE if it is time. A server that may not say it goes on with its addresses until weft-addr
@@ -456,8 +477,7 @@ static void addr_talk(void)
 	char answer[256];
 
 	/* LIVE at once: a server that hangs from here on loses what it has just got. */
-	if (!addr_say(me.a_hold, strlen(me.a_hold)) || !addr_live(true) ||
-	    !addr_say("LISTENING", 9))
+	if (!addr_hold() || !addr_live(true) || !addr_say("LISTENING", 9))
 		return;
 	log_info("service addresses: %s", me.a_hold + 5);
 	me.a_why[0] = 0;

@@ -25,7 +25,7 @@ from nodes import Addr, V4, V6, world  # noqa: E402
 class Mds:
     """A weft-mds on a node, with the store of the folder, wherever it was before."""
 
-    def __init__(self, node, folder, addr, fifo=None):
+    def __init__(self, node, folder, addr, fifo=None, stderr=None, level="info"):
         self.log = os.path.join(folder, f"mds{node.n}.log")
         keys = {"store": f"{folder}/store", "cluster_key": f"{folder}/key", "user": "",
                 "listen": "0.0.0.0:2049, [::]:2049", "admin": f"unix:{folder}/admin{node.n}",
@@ -36,8 +36,9 @@ class Mds:
             program = "tests/fault/weft-mds" if fifo else "weft-mds"
             self.proc = subprocess.Popen(
                 ["nsenter", "-t", str(node.pid), "-n", os.path.join(BUILD, program),
-                 *[x for k, v in keys.items() for x in ("-o", f"mds.{k}={v}")]],
-                stderr=log,
+                 *[x for k, v in keys.items() for x in ("-o", f"mds.{k}={v}")],
+                 "-o", f"log.level={level}"],
+                stderr=log if stderr is None else stderr,
                 env={**os.environ, **({"WEFT_LEASE_FIFO": fifo} if fifo else {})})
 
     def said(self):
@@ -282,8 +283,8 @@ def pretended():
         os.chmod(f"{folder}/key", 0o600)
         fake, started = Fake(folder), []
 
-        def mds(fifo=None):
-            started.append(Mds(n1, folder, fake, fifo))
+        def mds(fifo=None, **how):
+            started.append(Mds(n1, folder, fake, fifo, **how))
             return started[-1]
         try:
             yield (n1, c), folder, fake, mds
@@ -447,6 +448,41 @@ def test_an_answer_that_comes_after_the_lease_gives_no_address():
         os.write(holder, b"hold 600000\n")
         fake.wait("LISTENING")
         check(fake.verbs()[2:5], ["HOLD", "LIVE", "LISTENING"])
+        os.close(holder)
+
+
+def test_who_lost_the_store_asks_for_no_address_while_its_log_blocks():
+    with pretended() as (_, folder, fake, mds):
+        fifo = f"{folder}/fifo"
+        os.mkfifo(fifo)
+        holder = os.open(fifo, os.O_RDWR)
+        reader, writer = os.pipe()
+        m = mds(fifo, stderr=writer, level="error")
+        os.write(holder, b"hold 600000\n")
+        fake.wait("LISTENING")
+        # The daemon waits for room. This end of the pipe does not.
+        filler = os.open(f"/proc/self/fd/{writer}", os.O_WRONLY | os.O_NONBLOCK)
+        for size in (4096, 1):
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(filler, b"x" * size)
+
+        @contextlib.contextmanager
+        def released():
+            fake.answers["LIVE"] = ["ERROR nothing is held"]
+            yield
+        fake.around["RELEASE"] = released
+        os.write(holder, b"lost\n")
+        fake.wait("RELEASE")
+        # It would say LIVE twice a second, and ask again 0.2 s after it is refused.
+        time.sleep(3)
+        check(m.proc.poll(), None, "it waits for its log")
+        check("HOLD" in fake.verbs()[fake.verbs().index("RELEASE"):], False, str(fake.verbs()))
+        os.close(filler)
+        os.close(writer)
+        with open(reader, "rb") as log:
+            check(b"another instance holds the store" in log.read(), True)
+        check(m.proc.wait(60), 1)
         os.close(holder)
 
 
