@@ -239,6 +239,11 @@ def test_events_are_chosen_by_time_kind_and_number(w):
     # The file's watcher may report one more between the two.
     eventually(lambda: events("-n", "1") == events()[-1:], 60, "the last event alone")
     check(events("--since", "2099-01-01"), [])
+    # A span ends now: what is older than it is not there, however long it takes to ask.
+    old = seen("exports-reloaded")[-1]["seq"]
+    eventually(lambda: old not in [e["seq"] for e in events("--since", "1s")], 60,
+               "an event that is older than a second")
+    check(old in [e["seq"] for e in events("--since", "1w")], True)
     check(len(events("--since", "1w")) >= len(events("--since", "10m")) > 0, True)
     check(len(events("--since", "2020-01-31 12:00")), len(events("--since", "2020-01-31")))
     for bad in ("soon", "10", "5x", "2030-13-01", "-5m", ""):
