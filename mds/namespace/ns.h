@@ -189,7 +189,8 @@ uint32_t ns_timeline_epoch(const struct ns *ns);
  * when it was restored; 0: it never was. */
 uint64_t ns_timeline_ino(const struct ns *ns);
 /* ns_stamp.c. The time for a mutation: CLOCK_REALTIME, but never older than a ctime that the store
- * opened last in this process gave before it was opened. Any thread. */
+ * opened last in this process gave before it was opened, nor than what this function returned
+ * since. Any thread. */
 struct ns_time ns_now(void);
 
 const struct ns_super *ns_super(const struct ns *ns);

@@ -7,8 +7,9 @@
  *
  * A row says up to when times may have been given. A mutation whose ctime is later puts the row, in
  * its own transaction, STAMP_AHEAD_NS past that time: so the row is put once a second at most. The
- * clock of a store that was opened begins where the row ends. As long as the machine's clock is
- * behind that, the store's goes half as fast: times still differ, and the machine's catches up.
+ * clock of a store that was opened begins where the row ends. While the store is open, its clock
+ * goes on from the newest time that it gave. As long as the machine's clock is behind, the store's
+ * goes half as fast: times still differ, and the machine's catches up.
  *
  * Times that a client sets do not count, and a ctime counts up to the store's clock: nobody can set
  * the clock forward.
@@ -18,16 +19,18 @@
 #include "base/log.h"
 #include <errno.h>
 #include <inttypes.h>
-#include <stdatomic.h>
+#include <pthread.h>
 #include <time.h>
 
 #define SECOND_NS      INT64_C(1000000000)
 #define STAMP_AHEAD_NS SECOND_NS
 #define STAMP_TELL_NS  (2 * SECOND_NS) /* a restart alone makes less than this */
 
-/* Of the store that was opened last: a process serves one. */
-static _Atomic int64_t floor_ns;   /* of CLOCK_REALTIME */
-static _Atomic uint64_t floor_set; /* clock_boot_ns() when the floor was read */
+/* The clock of the store that was opened last: a process serves one. */
+static pthread_mutex_t stamp_lock = PTHREAD_MUTEX_INITIALIZER; /* of all below */
+static int64_t given_ns;      /* CLOCK_REALTIME: the newest time that was given */
+static bool stamp_behind;     /* the machine's clock is behind given_ns */
+static uint64_t stepped_boot; /* stamp_behind: clock_boot_ns() when given_ns last moved */
 
 static int64_t stamp_real_ns(void)
 {
@@ -37,14 +40,39 @@ static int64_t stamp_real_ns(void)
 	return (int64_t)ts.tv_sec * SECOND_NS + ts.tv_nsec;
 }
 
+/* Under stamp_lock. */
+static void stamp_fall_behind(int64_t real)
+{
+	int64_t behind = given_ns - real;
+
+	stamp_behind = true;
+	stepped_boot = clock_boot_ns();
+	if (behind > STAMP_TELL_NS)
+		log_warn("the clock is %" PRId64 ".%" PRId64 " s behind times that this store has "
+			 "given: times go on from those, half as fast, until the clock is there",
+			 behind / SECOND_NS, behind % SECOND_NS / (SECOND_NS / 10));
+}
+
 static int64_t stamp_now_ns(void)
 {
-	int64_t real = stamp_real_ns(), least = atomic_load(&floor_ns);
+	uint64_t boot;
+	int64_t real, ns;
 
-	if (real >= least)
-		return real;
-	least += (int64_t)((clock_boot_ns() - atomic_load(&floor_set)) / 2);
-	return real > least ? real : least;
+	pthread_mutex_lock(&stamp_lock);
+	real = stamp_real_ns();
+	if (real >= given_ns) {
+		given_ns = real;
+		stamp_behind = false;
+	} else if (!stamp_behind) {
+		stamp_fall_behind(real);
+	} else {
+		boot = clock_boot_ns();
+		given_ns += (int64_t)((boot - stepped_boot) / 2);
+		stepped_boot = boot;
+	}
+	ns = given_ns;
+	pthread_mutex_unlock(&stamp_lock);
+	return ns;
 }
 
 struct ns_time ns_now(void)
@@ -102,17 +130,17 @@ int ns_stamp_put(struct kv_txn *t, const struct ns_time *ctime)
 
 int ns_stamp_open(struct kv_txn *t)
 {
-	int64_t until, behind;
+	int64_t until, real;
 	int err = stamp_get(t, &until);
 
 	if (err)
 		return err;
-	behind = until - stamp_real_ns();
-	if (behind > STAMP_TELL_NS)
-		log_warn("the clock is %" PRId64 ".%" PRId64 " s behind times that this store has "
-			 "given: times go on from those, half as fast, until the clock is there",
-			 behind / SECOND_NS, behind % SECOND_NS / (SECOND_NS / 10));
-	atomic_store(&floor_set, clock_boot_ns());
-	atomic_store(&floor_ns, until);
+	pthread_mutex_lock(&stamp_lock);
+	given_ns = until;
+	stamp_behind = false;
+	real = stamp_real_ns();
+	if (real < until)
+		stamp_fall_behind(real);
+	pthread_mutex_unlock(&stamp_lock);
 	return 0;
 }

@@ -2,9 +2,24 @@
 /* stamp_test.c - the times that a store gives go one way, whatever the clock of the machine that
  * opens it says. A row that is ahead stands for a clock that is behind. */
 #include "tests/unit/ns_store.h"
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #define SECOND INT64_C(1000000000)
+
+/* By how many seconds somebody set the clock of the machine. */
+static int64_t clock_set_by;
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *ts);
+int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
+{
+	int rc = (int)syscall(SYS_clock_gettime, id, ts);
+
+	if (id == CLOCK_REALTIME)
+		ts->tv_sec += clock_set_by;
+	return rc;
+}
 
 static int64_t real_ns(void)
 {
@@ -96,6 +111,39 @@ START_TEST(a_clock_that_is_behind_gives_no_older_time)
 }
 END_TEST
 
+START_TEST(a_clock_that_is_set_back_meanwhile_gives_no_older_time)
+{
+	int64_t given, then, from, last;
+	struct timespec nap = {.tv_nsec = 50000000};
+
+	ck_assert_int_eq(make("f", ns_now()), 0);
+	/* It serves for an hour, and then the clock goes back by half of that. */
+	clock_set_by = 3600;
+	given = ns_of(ns_now());
+	ck_assert_int_ge(given, real_ns() - 60 * SECOND);
+	ck_assert_int_eq(make("g", ns_now()), 0);
+	clock_set_by = 1800;
+	from = real_ns();
+	then = ns_of(ns_now());
+	ck_assert_int_ge(then, given);
+	ck_assert_int_eq(make("h", ns_now()), 0);
+	ck_assert_int_ge(ns_of(get(out.i_ino).i_ctime), given);
+	nanosleep(&nap, NULL);
+	last = ns_of(ns_now());
+	ck_assert_int_ge(last, then + nap.tv_nsec / 4);
+	ck_assert_int_le(last - then, (real_ns() - from) / 2 + SECOND / 100);
+	/* The row is no further ahead than before, and a restart goes on from there. */
+	ck_assert_int_le(row(), last + SECOND);
+	crash_and_open();
+	ck_assert_int_ge(ns_of(ns_now()), last);
+	/* The clock is there again. */
+	clock_set_by = 7200;
+	ck_assert_int_ge(ns_of(ns_now()), last + 3000 * SECOND);
+	ck_assert_int_le(ns_of(ns_now()), real_ns());
+	clock_set_by = 0;
+}
+END_TEST
+
 START_TEST(a_clock_that_is_ahead_counts)
 {
 	int64_t from = real_ns();
@@ -161,6 +209,7 @@ static Suite *suite(void)
 	tcase_set_timeout(a, 60);
 	tcase_add_test(a, a_time_that_was_given_is_on_record);
 	tcase_add_test(a, a_clock_that_is_behind_gives_no_older_time);
+	tcase_add_test(a, a_clock_that_is_set_back_meanwhile_gives_no_older_time);
 	tcase_add_test(a, a_clock_that_is_ahead_counts);
 	tcase_add_test(a, a_commit_that_failed_leaves_nothing_to_rely_on);
 	tcase_add_test(a, nobody_sets_the_clock_forward);
