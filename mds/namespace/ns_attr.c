@@ -97,11 +97,11 @@ void ns_inode_give(struct ns *ns, const struct ns_inode *i, struct ns_inode *out
 int ns_inode_put(struct kv_txn *t, const struct ns_inode *i)
 {
 	uint8_t k[NS_KEY_INODE], buf[NS_INODE_VAL_MAX];
+	/* Before the first put, with which the slices of an inode from ns_get end. */
+	size_t len = ns_inode_encode(i, buf);
 	int err = ns_stamp_put(t, &i->i_ctime);
 
-	return err ? err
-		   : kv_put(t, ns_key_ino(k, NS_K_INODE, i->i_ino),
-			    ns_slice(buf, ns_inode_encode(i, buf)));
+	return err ? err : kv_put(t, ns_key_ino(k, NS_K_INODE, i->i_ino), ns_slice(buf, len));
 }
 
 static int mode_permission(const struct ns_inode *i, const struct ns_cred *cr, unsigned rwx)
