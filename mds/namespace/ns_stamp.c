@@ -20,6 +20,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <time.h>
 
 #define SECOND_NS      INT64_C(1000000000)
@@ -31,6 +32,8 @@ static pthread_mutex_t stamp_lock = PTHREAD_MUTEX_INITIALIZER; /* of all below *
 static int64_t given_ns;      /* CLOCK_REALTIME: the newest time that was given */
 static bool stamp_behind;     /* the machine's clock is behind given_ns */
 static uint64_t stepped_boot; /* stamp_behind: clock_boot_ns() when given_ns last moved */
+
+static _Atomic int64_t opened_until; /* what the row of the store said when it was opened */
 
 static int64_t stamp_real_ns(void)
 {
@@ -103,29 +106,23 @@ static int stamp_get(struct kv_txn *t, int64_t *ns)
 	return *ns < 0 ? -EIO : 0;
 }
 
-/* This costs a read of a hot row for each mutation. A remembered row would rely on a put that may
- * be aborted. A mutation that puts several inodes with one time reads once. */
+/* This costs a read of a hot row for each inode with a later ctime than the store had when it was
+ * opened. A remembered row would rely on a put that may be aborted. */
 int ns_stamp_put(struct kv_txn *t, const struct ns_time *ctime)
 {
-	static _Thread_local struct kv_txn *last;
-	static _Thread_local struct ns_time last_time;
 	struct ns_stamp_rec r = {.sm_version = NS_VERSION};
-	int64_t at, now, until;
+	int64_t at, now = stamp_now_ns(), until;
 	int err;
 
-	if (t == last && ctime->t_sec == last_time.t_sec && ctime->t_nsec == last_time.t_nsec)
-		return 0;
-	now = stamp_now_ns();
 	at = ctime->t_sec <= now / SECOND_NS ? ctime->t_sec * SECOND_NS + ctime->t_nsec : now;
 	at = at < now ? at : now;
+	if (at <= atomic_load(&opened_until))
+		return 0;
 	err = stamp_get(t, &until);
-	if (!err && at > until) {
-		r.sm_until = htole64((uint64_t)(at + STAMP_AHEAD_NS));
-		err = ns_row_put(t, NS_T_STAMP, stamp_id, sizeof(stamp_id), &r, sizeof(r));
-	}
-	last = err ? NULL : t;
-	last_time = *ctime;
-	return err;
+	if (err || at <= until)
+		return err;
+	r.sm_until = htole64((uint64_t)(at + STAMP_AHEAD_NS));
+	return ns_row_put(t, NS_T_STAMP, stamp_id, sizeof(stamp_id), &r, sizeof(r));
 }
 
 int ns_stamp_open(struct kv_txn *t)
@@ -135,6 +132,7 @@ int ns_stamp_open(struct kv_txn *t)
 
 	if (err)
 		return err;
+	atomic_store(&opened_until, until);
 	pthread_mutex_lock(&stamp_lock);
 	given_ns = until;
 	stamp_behind = false;
