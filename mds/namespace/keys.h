@@ -381,9 +381,11 @@ int ns_inode_copy(struct ns *ns, struct kv_txn *t, uint64_t ino, struct ns_inode
 int ns_inode_copy_dir(struct ns *ns, struct kv_txn *t, uint64_t ino,
 		      struct ns_inode_held *h);		      /* also -ENOTDIR */
 int ns_inode_put(struct kv_txn *t, const struct ns_inode *i); /* W */
-/* ns_stamp.c. W: a time that is given. Open: begins the clock of the store. */
+/* ns_stamp.c. W: a time that is given. Open: begins the clock of the store. Decode: the row's value
+ * to nanoseconds of CLOCK_REALTIME; -EIO: damaged; -EPROTONOSUPPORT: a later version. */
 int ns_stamp_put(struct kv_txn *t, const struct ns_time *ctime);
 int ns_stamp_open(struct kv_txn *t);
+int ns_stamp_decode(struct kv_slice val, int64_t *ns);
 int ns_xattrs_del(struct kv_txn *t, uint64_t ino); /* W: all of an inode */
 /* Copies h_i to *out, with blob and ACL in ns's own memory: valid until the next W function. */
 void ns_inode_give(struct ns *ns, const struct ns_inode *i, struct ns_inode *out);

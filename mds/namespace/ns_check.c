@@ -419,6 +419,18 @@ static int on_boot(struct check *c, struct kv_slice key, struct kv_slice val)
 	return 0;
 }
 
+static int on_stamp(struct check *c, struct kv_slice key, struct kv_slice val)
+{
+	int64_t until;
+
+	c->c_st->cs_rows++;
+	if (key.s_len != 2 || ((const uint8_t *)key.s_data)[1])
+		bad(c, "a row of the newest time has another key than the one that there is");
+	else if (ns_stamp_decode(val, &until))
+		bad(c, "the row of the newest time is damaged");
+	return 0;
+}
+
 static int on_event(struct check *c, struct kv_slice key, struct kv_slice val)
 {
 	(void)key;
@@ -432,18 +444,21 @@ static int scan_rest(struct check *c)
 {
 	static const uint8_t known[] = {NS_K_SUPER,  NS_K_INODE, NS_K_DIRENT, NS_K_XATTR,
 					NS_K_ORPHAN, NS_T_REPLY, NS_T_EVENT,  NS_T_BOOT,
-					NS_K_TRASH,  NS_K_LINK,	 NS_K_USER,   NS_K_UNPUSHED};
+					NS_K_TRASH,  NS_K_LINK,	 NS_K_USER,   NS_K_UNPUSHED,
+					NS_T_STAMP};
 	static const uint8_t rows[] = {
 		NS_T_CLIENT, NS_T_DS,	     NS_T_ORDER,      NS_T_WRITE_INTENT, NS_T_REPAIR,
 		NS_T_NFS3DS, NS_T_RELOCATED, NS_T_PENDING,    NS_T_SCRUB,	 NS_T_HINT,
 		NS_T_KEY,    NS_T_EXPORT,    NS_T_REVOCATION, NS_T_TOKEN,	 NS_T_JOIN_TOKEN,
-		NS_T_PIN,    NS_T_TRASH_JOB, NS_T_TAG,	      NS_T_CONN,	 NS_T_STAMP};
+		NS_T_PIN,    NS_T_TRASH_JOB, NS_T_TAG,	      NS_T_CONN};
 	int rc = scan(c, NS_T_REPLY, on_once);
 
 	if (rc >= 0)
 		rc = scan(c, NS_T_EVENT, on_event);
 	if (rc >= 0)
 		rc = scan(c, NS_T_BOOT, on_boot);
+	if (rc >= 0)
+		rc = scan(c, NS_T_STAMP, on_stamp);
 	for (unsigned b = 1; b < 256 && rc >= 0; b++) {
 		if (memchr(known, (int)b, sizeof(known)))
 			continue;

@@ -87,23 +87,31 @@ struct ns_time ns_now(void)
 
 static const uint8_t stamp_id[1];
 
+int ns_stamp_decode(struct kv_slice val, int64_t *ns)
+{
+	const struct ns_stamp_rec *r = val.s_data;
+
+	/* The version first: a later one may have another length. */
+	if (!val.s_len)
+		return -EIO;
+	if (r->sm_version != NS_VERSION)
+		return r->sm_version > NS_VERSION ? -EPROTONOSUPPORT : -EIO;
+	if (val.s_len != sizeof(*r))
+		return -EIO;
+	*ns = (int64_t)le64toh(r->sm_until);
+	return *ns < 0 ? -EIO : 0;
+}
+
 /* *ns is 0 where the store has none. */
 static int stamp_get(struct kv_txn *t, int64_t *ns)
 {
-	const struct ns_stamp_rec *r;
 	struct kv_slice val;
 	int err = ns_row_get(t, NS_T_STAMP, stamp_id, sizeof(stamp_id), &val);
 
 	*ns = 0;
 	if (err)
 		return err == -ENOENT ? 0 : err;
-	r = val.s_data;
-	if (val.s_len != sizeof(*r))
-		return -EIO;
-	if (r->sm_version != NS_VERSION)
-		return -EPROTONOSUPPORT;
-	*ns = (int64_t)le64toh(r->sm_until);
-	return *ns < 0 ? -EIO : 0;
+	return ns_stamp_decode(val, ns);
 }
 
 /* This costs a read of a hot row for each inode with a later ctime than the store had when it was

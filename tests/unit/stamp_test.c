@@ -187,15 +187,37 @@ START_TEST(nobody_sets_the_clock_forward)
 }
 END_TEST
 
+/* The length comes after the version: a later version may be longer. */
+static const struct {
+	uint8_t version;
+	size_t len;
+	int64_t until;
+	int err;
+} not_valid[] = {
+	{NS_VERSION + 1, sizeof(struct ns_stamp_rec), 0, -EPROTONOSUPPORT},
+	{NS_VERSION + 1, sizeof(struct ns_stamp_rec) + 8, 0, -EPROTONOSUPPORT},
+	{NS_VERSION, sizeof(struct ns_stamp_rec) + 1, 0, -EIO},
+	{NS_VERSION, sizeof(struct ns_stamp_rec) - 1, 0, -EIO},
+	{NS_VERSION, sizeof(struct ns_stamp_rec), -1, -EIO},
+	{0, sizeof(struct ns_stamp_rec), 0, -EIO},
+	{0, 0, 0, -EIO},
+};
+
 START_TEST(a_row_that_is_not_valid_is_refused)
 {
-	struct ns_stamp_rec r = {.sm_version = NS_VERSION + 1};
+	union {
+		struct ns_stamp_rec r;
+		uint8_t b[sizeof(struct ns_stamp_rec) + 8];
+	} u = {.r = {.sm_version = not_valid[_i].version,
+		     .sm_until = htole64((uint64_t)not_valid[_i].until)}};
 
-	ck_assert_int_eq(W(ns_row_put(wt, NS_T_STAMP, "", 1, &r, sizeof(r))), 0);
+	ck_assert_uint_eq(violation_count(), 0);
+	ck_assert_int_eq(W(ns_row_put(wt, NS_T_STAMP, "", 1, &u, not_valid[_i].len)), 0);
+	ck_assert_uint_eq(violation_count(), 1);
 	snapshot_end();
 	crash_store();
 	open_bare();
-	ck_assert_int_ne(ns_open(&ns, kv, err, sizeof(err)), 0);
+	ck_assert_int_eq(ns_open(&ns, kv, err, sizeof(err)), not_valid[_i].err);
 	kv_close(kv);
 	scratch_remove(dir);
 }
@@ -217,7 +239,8 @@ static Suite *suite(void)
 	suite_add_tcase(s, a);
 	tcase_add_checked_fixture(b, setup, NULL);
 	tcase_set_timeout(b, 60);
-	tcase_add_test(b, a_row_that_is_not_valid_is_refused);
+	tcase_add_loop_test(b, a_row_that_is_not_valid_is_refused, 0,
+			    sizeof(not_valid) / sizeof(not_valid[0]));
 	suite_add_tcase(s, b);
 	return s;
 }
