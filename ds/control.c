@@ -517,7 +517,8 @@ static void join(struct ds_control *c)
 	/* Two addresses of one MDS would take the server from each other. */
 	const struct ds_control *beside = joined_at(c->dc_ds, atomic_load(&c->dc_fs), c, true);
 
-	atomic_store(&c->dc_spare, beside && c->dc_learned);
+	/* Either may be first, so it does not matter which of them was told. */
+	atomic_store(&c->dc_spare, beside && (c->dc_learned || beside->dc_learned));
 	if (beside) {
 		/* Its connection may end at any time: look again. */
 		reason(c, "this server has joined its file system at %s", beside->dc_mds);

@@ -652,6 +652,33 @@ def test_told_two_addresses_of_one_are_no_fault(w):
     w.wait_joined("a", "b")
     eventually(lambda: len(w.states()) == 4, 60, f"{w.states()}")
     eventually(lambda: ask(w.admin["ds"], "GET", "/v1/health")["joined"], 60, f"{w.states()}")
+    # After a restart a learned address is the first that joins: the one of ds.mds is the spare.
+    w.kill("ds")
+    w.start("ds", "weft-ds", w.ds_keys(f"127.0.0.1:{FAKE}"))
+    w.wait_joined("a", "b")
+    with contextlib.closing(socket.create_server(("127.0.0.1", FAKE))) as s:
+        threading.Thread(target=forward, args=(s, w.port["a"]), daemon=True).start()
+        mine = "has joined its file system at"
+        eventually(lambda: mine in w.joined()[str(FAKE)].get("why", ""), 60, f"{w.states()}")
+        check(w.joined()[str(FAKE)]["learned"], False)
+        eventually(lambda: ask(w.admin["ds"], "GET", "/v1/health")["joined"], 60, f"{w.states()}")
+
+
+def forward(server, port):
+    """Makes each connection to the server one to this port."""
+    def copy(a, b):
+        with contextlib.suppress(OSError):
+            while data := a.recv(65536):
+                b.sendall(data)
+        for s in a, b:
+            with contextlib.suppress(OSError):
+                s.shutdown(socket.SHUT_RDWR)
+
+    with contextlib.suppress(OSError):
+        while True:
+            near, far = server.accept()[0], socket.create_connection(("127.0.0.1", port))
+            for ends in (near, far), (far, near):
+                threading.Thread(target=copy, args=ends, daemon=True).start()
 
 
 class Fake:
