@@ -9,13 +9,6 @@ static struct mem_log first_log, second_log = {.ml_who = 1};
 static const struct kv_redo first_redo = {&mem_ops, &first_log},
 			    second_redo = {&mem_ops, &second_log};
 
-static int change(struct kv *kv, uint32_t i)
-{
-	struct change c = {1, i};
-
-	return kv_run_sync(kv, run_change, &c);
-}
-
 /* The first copy is behind then. */
 static void change_of_another(void)
 {

@@ -46,19 +46,6 @@ static void writer_changes(int n)
 	kv_close(kv);
 }
 
-static bool is_fold(struct kv *kv)
-{
-	static struct fold f;
-	uint8_t store[32], fold[32];
-	uint64_t n;
-
-	pairs_of_store(kv, store, &n);
-	if (n > mem->m_last || n != kv_held(kv) || !fold_upto(n, &f))
-		return false;
-	pairs_of_fold(&f, fold);
-	return !memcmp(store, fold, sizeof(store));
-}
-
 /* A whole life of the follower, which ends at a point. */
 static void life(enum mode mode, long left, bool power)
 {

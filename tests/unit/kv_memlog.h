@@ -318,4 +318,25 @@ static inline int run_change(void *arg, struct kv_txn *t)
 	snprintf(val, sizeof(val), "%u", c->i);
 	return rc ? rc : kv_put(t, S("last"), (struct kv_slice){val, strlen(val) + 1});
 }
+
+static inline int change(struct kv *kv, uint32_t i)
+{
+	struct change c = {1, i};
+
+	return kv_run_sync(kv, run_change, &c);
+}
+
+/* Is the store what its log makes, up to the batch that it holds? */
+static inline bool is_fold(struct kv *kv)
+{
+	static struct fold f;
+	uint8_t store[32], fold[32];
+	uint64_t n;
+
+	pairs_of_store(kv, store, &n);
+	if (n > mem->m_last || n != kv_held(kv) || !fold_upto(n, &f))
+		return false;
+	pairs_of_fold(&f, fold);
+	return !memcmp(store, fold, sizeof(store));
+}
 #endif

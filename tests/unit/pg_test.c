@@ -349,8 +349,8 @@ static void on_held(void *arg, uint64_t end)
 }
 
 /* PostgreSQL stands still for 0.6 L. A beat that left meanwhile is answered afterwards, and its
- * lease is shorter by what the answer took. The next beat is overdue then, and follows at once: only
- * the first one counts. A machine under load may have sent no beat: again. */
+ * lease is shorter by what the answer took. The next beat is overdue then, and follows at once:
+ * only the first one counts. A machine under load may have sent no beat: again. */
 START_TEST(a_late_answer_counts_from_its_question)
 {
 	const uint64_t stood = (uint64_t)WORLD_L * 600000, beat = (uint64_t)WORLD_L * 200000;
