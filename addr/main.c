@@ -273,8 +273,8 @@ static void hear(struct addr_holder *h)
 		return;
 	}
 	len = answer(h, text, (size_t)n, out, sizeof out);
-	/* Who does not take its answers is as good as dead. Who has ended may have said more before,
-	 * such as RELEASE behind HOLD: its end is heard of after that. */
+	/* Who does not take its answers is as good as dead. Who has ended may have said more,
+	 * such as RELEASE behind HOLD: its end is heard of later. */
 	if (send(h->h_fd, out, len, MSG_NOSIGNAL) < 0 && errno != EPIPE && errno != ECONNRESET)
 		holder_end(h);
 }
