@@ -58,9 +58,13 @@ struct ds_learned_row {
 	uint8_t lr_addr[CTL_INSTANCE_LEN];
 };
 struct ds_learned {
-	pthread_mutex_t le_lock; /* of all below */
+	/* Workers', one list at a time; held while the disk takes one, so loop 0 never waits for
+	 * it. Who changes le_n and le_row holds it and le_lock; who reads them holds either. */
+	pthread_mutex_t le_told;
+	pthread_mutex_t le_lock;
 	unsigned le_n;
 	struct ds_learned_row le_row[LEARNED_MAX];
+	/* under le_told: */
 	bool le_unkept;		    /* the file has not what is in force */
 	bool le_refused[DS_FS_MAX]; /* by ds_fs_place: the log says that its list is refused */
 };

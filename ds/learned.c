@@ -96,6 +96,7 @@ void ds_learned_start(struct ds *d)
 	char text[LEARNED_TEXT + 1];
 	int err = ds_store_text_get(d->d_store, LEARNED_FILE, text, sizeof(text));
 
+	pthread_mutex_init(&d->d_learned.le_told, NULL);
 	pthread_mutex_init(&d->d_learned.le_lock, NULL);
 	if (err == -ENOENT)
 		return;
@@ -157,7 +158,7 @@ void ds_learned_told(struct ds *d, const struct ds_fs *f, int got, const struct 
 	now = calloc(1, sizeof(*now));
 	if (!now)
 		return;
-	pthread_mutex_lock(&le->le_lock);
+	pthread_mutex_lock(&le->le_told);
 	if (got) {
 		learned_refuse(le, f,
 			       got == -E2BIG ? "there are more than it keeps"
@@ -173,11 +174,13 @@ void ds_learned_told(struct ds *d, const struct ds_fs *f, int got, const struct 
 				log_warn("%s/" LEARNED_FILE ": %s: the next start goes by the "
 					 "addresses of before",
 					 ds_store_volume_dir(d->d_store, 0), strerror(-err));
+			pthread_mutex_lock(&le->le_lock);
 			memcpy(le->le_row, now->le_row, sizeof(le->le_row));
 			le->le_n = now->le_n;
+			pthread_mutex_unlock(&le->le_lock);
 		}
 	}
-	pthread_mutex_unlock(&le->le_lock);
+	pthread_mutex_unlock(&le->le_told);
 	free(now);
 }
 
