@@ -195,6 +195,8 @@ int mds_log_open(struct mds *m, const struct conf *conf, struct kv_opts *opts, c
 		return rc;
 	opts->ko_redo = pg_redo_kv(the_log.l_redo);
 	opts->ko_follow = true;
+	/* An empty store is filled first: that may take longer than systemd waits for a start. */
+	log_waits_for("standby: reads the log in PostgreSQL");
 	while ((rc = kv_open(&m->m_kv, store, opts, err, errlen)) == -EAGAIN) {
 		log_waits_for(err);
 		log_wait(NULL, 200);
