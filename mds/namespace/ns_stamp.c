@@ -27,10 +27,13 @@
 #define STAMP_AHEAD_NS SECOND_NS
 #define STAMP_TELL_NS  (2 * SECOND_NS) /* a restart alone makes less than this */
 
+/* Two threads read the machine's clock, and the later one may be the first to say so. */
+#define STAMP_RACE_NS (SECOND_NS / 1000)
+
 /* The clock of the store that was opened last: a process serves one. */
-static pthread_mutex_t stamp_lock = PTHREAD_MUTEX_INITIALIZER; /* of all below */
-static int64_t given_ns;      /* CLOCK_REALTIME: the newest time that was given */
-static bool stamp_behind;     /* the machine's clock is behind given_ns */
+static _Atomic int64_t given_ns;  /* CLOCK_REALTIME: the newest time that was given */
+static _Atomic bool stamp_behind; /* the machine's clock is behind given_ns */
+static pthread_mutex_t stamp_lock = PTHREAD_MUTEX_INITIALIZER; /* to be behind, and no more */
 static uint64_t stepped_boot; /* stamp_behind: clock_boot_ns() when given_ns last moved */
 
 static _Atomic int64_t opened_until; /* what the row of the store said when it was opened */
@@ -44,38 +47,62 @@ static int64_t stamp_real_ns(void)
 }
 
 /* Under stamp_lock. */
-static void stamp_fall_behind(int64_t real)
+static void stamp_fall_behind(int64_t behind)
 {
-	int64_t behind = given_ns - real;
-
-	stamp_behind = true;
 	stepped_boot = clock_boot_ns();
+	atomic_store(&stamp_behind, true);
 	if (behind > STAMP_TELL_NS)
 		log_warn("the clock is %" PRId64 ".%" PRId64 " s behind times that this store has "
 			 "given: times go on from those, half as fast, until the clock is there",
 			 behind / SECOND_NS, behind % SECOND_NS / (SECOND_NS / 10));
 }
 
-static int64_t stamp_now_ns(void)
+/* Returns the newest time that was given, this one included. */
+static int64_t stamp_raise(int64_t ns)
 {
+	int64_t given = atomic_load(&given_ns);
+
+	while (ns > given && !atomic_compare_exchange_weak(&given_ns, &given, ns))
+		;
+	return ns > given ? ns : given;
+}
+
+static int64_t stamp_behind_ns(void)
+{
+	int64_t real, given, ns;
 	uint64_t boot;
-	int64_t real, ns;
 
 	pthread_mutex_lock(&stamp_lock);
 	real = stamp_real_ns();
-	if (real >= given_ns) {
-		given_ns = real;
-		stamp_behind = false;
-	} else if (!stamp_behind) {
-		stamp_fall_behind(real);
+	given = atomic_load(&given_ns);
+	ns = given;
+	if (real >= given) {
+		atomic_store(&stamp_behind, false);
+		ns = real;
+	} else if (!atomic_load(&stamp_behind)) {
+		stamp_fall_behind(given - real);
 	} else {
 		boot = clock_boot_ns();
-		given_ns += (int64_t)((boot - stepped_boot) / 2);
+		ns = given + (int64_t)((boot - stepped_boot) / 2);
 		stepped_boot = boot;
 	}
-	ns = given_ns;
+	ns = stamp_raise(ns);
 	pthread_mutex_unlock(&stamp_lock);
 	return ns;
+}
+
+/* Without a lock, which all mutations would share, where the machine's clock is right. */
+static int64_t stamp_now_ns(void)
+{
+	int64_t real, given;
+
+	if (!atomic_load(&stamp_behind)) {
+		real = stamp_real_ns();
+		given = stamp_raise(real);
+		if (given - real < STAMP_RACE_NS)
+			return given;
+	}
+	return stamp_behind_ns();
 }
 
 struct ns_time ns_now(void)
@@ -142,11 +169,11 @@ int ns_stamp_open(struct kv_txn *t)
 		return err;
 	atomic_store(&opened_until, until);
 	pthread_mutex_lock(&stamp_lock);
-	given_ns = until;
-	stamp_behind = false;
+	atomic_store(&given_ns, until);
+	atomic_store(&stamp_behind, false);
 	real = stamp_real_ns();
 	if (real < until)
-		stamp_fall_behind(real);
+		stamp_fall_behind(until - real);
 	pthread_mutex_unlock(&stamp_lock);
 	return 0;
 }
