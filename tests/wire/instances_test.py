@@ -659,12 +659,23 @@ def test_told_two_addresses_of_one_are_no_fault(w):
     w.kill("ds")
     w.start("ds", "weft-ds", w.ds_keys(f"127.0.0.1:{FAKE}"))
     w.wait_joined("a", "b")
-    with contextlib.closing(socket.create_server(("127.0.0.1", FAKE))) as s:
+    with listening(FAKE) as s:
         threading.Thread(target=forward, args=(s, w.port["a"]), daemon=True).start()
         mine = "has joined its file system at"
         eventually(lambda: mine in w.joined()[str(FAKE)].get("why", ""), 60, f"{w.states()}")
         check(w.joined()[str(FAKE)]["learned"], False)
         eventually(lambda: ask(w.admin["ds"], "GET", "/v1/health")["joined"], 60, f"{w.states()}")
+
+
+@contextlib.contextmanager
+def listening(port):
+    """A socket that listens. What waits in accept ends, and so does the socket: a close alone would
+    leave it to that thread."""
+    with socket.create_server(("127.0.0.1", port)) as s:
+        try:
+            yield s
+        finally:
+            s.shutdown(socket.SHUT_RDWR)
 
 
 def forward(server, port):
@@ -792,7 +803,7 @@ def test_told_a_list_that_is_not_valid_changes_nothing_and_is_logged_once(w):
                f"{w.kept()}")
     fake.tell(b"a")
     eventually(lambda: logged() == 2, 60, "it is logged again after a good one")
-    fake.s.close()
+    fake.s.shutdown(socket.SHUT_RDWR)
 
 
 def test_told_a_file_that_is_not_valid_is_replaced(w):
