@@ -561,7 +561,13 @@ def test_a_node_with_other_exports_says_so(make):
         exported.CLUSTER.dev("kill", exported.CLUSTER.dir, "mds")
         write_file(text)
         exported.CLUSTER.dev("start", exported.CLUSTER.dir, "mds")
-        eventually(lambda: hash_of() is not None)
+        eventually(serves, what="health after the start")
+
+    def serves():
+        try:
+            return ask(admin, "GET", "/v1/health")
+        except AssertionError:  # 503: it waits for a data server
+            return None
 
     def logged():
         with open(f"{exported.CLUSTER.dir}/log/mds.log", encoding="utf-8") as log:
