@@ -60,6 +60,43 @@ def report(good, name, *why):
         print(f"#   {line}", flush=True)
 
 
+def write_conf(w, more=""):
+    """The configuration of all daemons, in the world's folder w; more: lines of weft-mds."""
+    key = os.path.join(w, "key")
+    with open(os.open(key, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="ascii") as f:
+        f.write(secrets.token_hex(32) + "\n")
+    with open(os.path.join(w, "exports"), "w", encoding="ascii") as f:
+        f.write('export "/" {\n\tclient "*" { access = rw  squash = none  '
+                'privileged_port = false }\n}\n')
+    conf = os.path.join(w, "weft.conf")
+    with open(conf, "w", encoding="ascii") as f:
+        f.write(f'''mds {{
+	listen = "{SERVICE}:{PORT}"
+	cluster_key = "{key}"
+	exports = "{w}/exports"
+	pool = "16M"
+	lease = {LEASE}s
+	grace = {LEASE * 3 // 2}s
+{more}}}
+ds {{
+	mds = "{SERVICE}:{PORT}"
+	cluster_key = "{key}"
+	pool = "32M"
+}}
+''')
+    return conf
+
+
+def to_ledger(path, subject, faults, operations, violations, figures):
+    """Adds a line for a series of failures. figures: the longest operations after each, by kind."""
+    if path:
+        with open(path, "a", encoding="ascii") as f:
+            f.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} subject={subject} "
+                    f"faults={faults} operations={operations} violations={violations} "
+                    + " ".join(f"{k}={len(v)} longest_{k}={max(v):.2f}"
+                               for k, v in sorted(figures.items())) + "\n")
+
+
 class Mover:
     """The cluster. active is the node whose server has the address."""
 
@@ -70,42 +107,15 @@ class Mover:
         for n in self.nodes:
             n.start_agent()
         self.store = os.path.join(w.work, "mds")
-        self.conf = self.write_conf()
+        for d in ("d1", "d2", "mds"):
+            os.mkdir(os.path.join(w.work, d))
+        self.conf = write_conf(w.work, f'	admin = "unix:{w.work}/mds.sock"\n')
         self.active, self.other = self.nodes
         self.mds = self.start(self.active)
         self.active.order("take", f"{SERVICE}/16")
         self.ds = [n.run(os.path.join(BUILD, "weft-ds"), "-c", self.conf, "-o", f"ds.name={n.name}",
                          "-o", f"ds.listen={n.addr}:12050", "-o", f"ds.advertise={n.addr}:12050",
                          "-o", f"ds.store={w.work}/{n.name}", log=n.name) for n in self.stores]
-
-    def write_conf(self):
-        w, key = self.w.work, os.path.join(self.w.work, "key")
-        with open(os.open(key, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="ascii") as f:
-            f.write(secrets.token_hex(32) + "\n")
-        with open(os.path.join(w, "exports"), "w", encoding="ascii") as f:
-            f.write('export "/" {\n\tclient "*" { access = rw  squash = none  '
-                    'privileged_port = false }\n}\n')
-        for d in ("d1", "d2", "mds"):
-            os.mkdir(os.path.join(w, d))
-        conf = os.path.join(w, "weft.conf")
-        with open(conf, "w", encoding="ascii") as f:
-            f.write(f'''mds {{
-	listen = "{SERVICE}:{PORT}"
-	store = "{self.store}"
-	admin = "unix:{w}/mds.sock"
-	cluster_key = "{key}"
-	exports = "{w}/exports"
-	pool = "16M"
-	lease = {LEASE}s
-	grace = {LEASE * 3 // 2}s
-}}
-ds {{
-	mds = "{SERVICE}:{PORT}"
-	cluster_key = "{key}"
-	pool = "32M"
-}}
-''')
-        return conf
 
     def start(self, node, *args):
         """A server that listens, although its address is not there yet (IP_FREEBIND)."""
@@ -258,12 +268,7 @@ def series(w, m, a):
         figures.setdefault(mark["kind"], []).append(longest)
         print(f"# {mark['kind']} of {mark['node']}: longest "
               + " ".join(f"{op} {s:.2f}" for op, s in sorted(most.items())) + " s", flush=True)
-    if a.ledger:
-        with open(a.ledger, "a", encoding="ascii") as f:
-            f.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} subject=moves "
-                    f"faults={w.faults} operations={len(log.ops)} violations={len(bad)} "
-                    + " ".join(f"{k}={len(v)} longest_{k}={max(v):.2f}"
-                               for k, v in sorted(figures.items())) + "\n")
+    to_ledger(a.ledger, "moves", w.faults, len(log.ops), len(bad), figures)
 
 
 def sound(w, m):

@@ -1,0 +1,260 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""instance.py [--rounds N] [--lease S] [--kinds KIND,...] [--ledger FILE] [--limit S] - an instance
+whose log is in PostgreSQL (engine.py), as docs/ha.md sets it up: weft-mds on two nodes, each with a
+store of its own, and weft-addr on both. One serves, the other one stands by and takes over by
+itself. A stock client (guest.sh) works through it all. No operation may last longer than --limit
+seconds (4), not counting the time in which PostgreSQL stands still. --lease is mds.log_lease (1.5).
+
+n1 and n2 are its nodes, d1 and d2 have the data servers. The failures, of the node that serves:
+
+    kill      kill -9 of the server
+    power     a power cut of its node
+    hang      the same, 0.4 s after all in the node hung
+    pause     the server stops, and goes on when the other one has served for a while
+    freeze    all in its node does
+    cut       its node's port is down for as long
+    apart     it and PostgreSQL do not reach each other for as long; all others reach it
+    stop      the server is ended in order
+    engine    all of PostgreSQL stops for 3 s: nobody takes over
+    standby   the synchronous standby of PostgreSQL stops for 3 s
+    waiting   kill -9 of the server that stands by
+
+A server that ended is started again before the next failure."""
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import engine
+import judge
+import moves
+from moves import BUILD, CLOCK, GAP, HANG, PORT, SERVICE, begin, end, histories, report, settle
+from world import HERE, kill, now, pause, reported, wait, world
+
+KINDS = ("kill", "power", "pause", "cut", "stop", "freeze", "apart", "hang", "engine", "waiting",
+         "standby")
+TIGHT = 4.0
+BOTH = 1.5  # seconds in which the new holder works and the old one is still away
+STOP = 3.0  # seconds in which PostgreSQL stands still
+
+
+class Instance:
+    def __init__(self, w, e, lease):
+        self.w, self.e, self.lease = w, e, lease
+        self.nodes, self.stores = ([w.node(n) for n in pair] for pair in (("n1", "n2"),
+                                                                         ("d1", "d2")))
+        self.mds, self.holders = {}, {}
+        for d in ("d1", "d2", "mds-n1", "mds-n2"):
+            os.mkdir(os.path.join(w.work, d))
+        self.init()
+        self.conf = self.write_conf()
+        for n in self.nodes:
+            n.start_agent()
+            self.boot(n)
+        wait(self.active, "holder")
+        self.ds = [n.run(os.path.join(BUILD, "weft-ds"), "-c", self.conf, "-o", f"ds.name={n.name}",
+                         "-o", f"ds.listen={n.addr}:12050", "-o", f"ds.advertise={n.addr}:12050",
+                         "-o", f"ds.store={w.work}/{n.name}", log=n.name) for n in self.stores]
+
+    def init(self):
+        done = subprocess.run(
+            ["nsenter", f"--net={self.nodes[0].path}", "--", os.path.join(BUILD, "weft"), "pg",
+             "init", self.e.conninfo("postgres") + " target_session_attrs=read-write", "--instance",
+             "1"], capture_output=True, text=True, check=False, timeout=60)
+        if done.returncode:
+            raise RuntimeError(f"weft pg init: {done.stderr}")
+
+    def write_conf(self):
+        with open(os.path.join(self.w.work, "addr.conf"), "w", encoding="ascii") as f:
+            f.write(f"{SERVICE} eth0\n")
+        # A look has little time for three hosts on a busy machine, and the primary stays.
+        info = self.e.conninfo(only=self.e.primary())
+        return moves.write_conf(self.w.work, f'''	log = "postgresql:{info}"
+	log_lease = {int(self.lease * 1000)}ms
+	addresses = "{SERVICE}"
+''')
+
+    def boot(self, n):
+        """What a node starts when it has power."""
+        for what, start in ((self.holders, self.start_addr), (self.mds, self.start_mds)):
+            if n.name not in what or what[n.name].poll() is not None:
+                what[n.name] = start(n)
+
+    def start_addr(self, n):
+        return n.run(os.path.join(BUILD, "weft-addr"), "-c", f"{self.w.work}/addr.conf", "-g",
+                     "root", "-s", f"{self.w.work}/{n.name}.addr", log=f"addr-{n.name}")
+
+    def start_mds(self, n):
+        return n.run(os.path.join(BUILD, "weft-mds"), "-c", self.conf, "-o",
+                     f"mds.store={self.w.work}/mds-{n.name}", "-o",
+                     f"mds.admin=unix:{self.w.work}/{n.name}.sock", "-o",
+                     f"mds.addr_socket={self.w.work}/{n.name}.addr", log=f"mds-{n.name}")
+
+    def row(self):
+        """(epoch, the node that holds it or None)"""
+        got = self.e.sql("select epoch, owner from weft.instance where id = 1").split("|")
+        return int(got[0]), next((n for n in self.nodes if f"mds-{n.name}" in got[1]), None)
+
+    def active(self):
+        n = self.row()[1]
+        if n and "serving: boot" in self.w.text(f"mds-{n.name}").rpartition("version ")[2]:
+            return n
+        return None
+
+    def back(self):
+        """All run, and one of them stands by."""
+        for n in self.nodes:
+            if not n.on:
+                n.power_on()
+            self.boot(n)
+        holder = wait(self.active, "holder", 60, 0.2)
+        other = next(n for n in self.nodes if n is not holder)
+        wait(lambda: "standby: another" in
+             self.w.text(f"mds-{other.name}").rpartition("version ")[2], "standby", 60, 0.05)
+        return holder, other
+
+    def strike(self, kind):
+        node, other = self.back()
+        time.sleep(GAP)
+        epoch, at = self.row()[0], now()
+        proof = getattr(self, "hit_" + kind)(node, other, epoch)
+        self.w.fault(kind, node.name, at, proof)
+        if kind not in ("engine", "standby", "waiting"):
+            self.hold(epoch, 0)
+        elif self.row()[0] != epoch:
+            report(False, f"{kind} moves nothing")
+        self.w.healed()
+
+    def hold(self, epoch, seconds=BOTH):
+        wait(lambda: self.row()[0] > epoch, "take-over", 60, 0.05)
+        time.sleep(seconds)
+
+    def deposed(self, node, proof):
+        """Where it can speak again, the former holder ends."""
+        p = self.mds[node.name]
+        wait(lambda: p.poll() is not None, "end of the one that was deposed")
+        return f"{proof}; then it ended with status {p.returncode}"
+
+    # ---- failures: each returns what shows that it struck
+
+    def hit_kill(self, node, *_):
+        return kill(self.mds[node.name])
+
+    def hit_waiting(self, _node, other, _):
+        return kill(self.mds[other.name])
+
+    def hit_power(self, node, *_):
+        return node.power_off()
+
+    def hit_hang(self, node, *_):
+        proof = node.freeze()
+        time.sleep(HANG)
+        return f"{proof}; {HANG} s later {node.power_off()}"
+
+    def hit_pause(self, node, _, epoch):
+        p = self.mds[node.name]
+        proof = pause(p)
+        self.hold(epoch)
+        p.send_signal(signal.SIGCONT)
+        return self.deposed(node, proof)
+
+    def hit_freeze(self, node, _, epoch):
+        proof = node.freeze()
+        self.hold(epoch)
+        node.wake()
+        return self.deposed(node, proof)
+
+    def hit_cut(self, node, _, epoch):
+        proof = node.unplug()
+        self.hold(epoch)
+        node.plug()
+        return self.deposed(node, proof)
+
+    def hit_apart(self, node, _, epoch):
+        self.w.filter.between(node, *self.e.nodes)
+        self.hold(epoch)
+        return self.deposed(node, self.w.filter.heal())
+
+    def hit_stop(self, node, *_):
+        p = self.mds[node.name]
+        p.terminate()
+        return f"the server ended with status {p.wait(60)}"
+
+    def hit_engine(self, *_):
+        return self.e.stop_for(self.e.nodes, STOP)
+
+    def hit_standby(self, *_):
+        return self.e.stop_for([self.e.standby()], STOP)
+
+
+def series(w, m, a):
+    """The failures of --rounds, each of which the client must survive."""
+    begin(w, 1)
+    begun, kinds = now(), a.kinds.split(",") if a.kinds else KINDS
+    for i in range(a.rounds):
+        m.strike(kinds[i % len(kinds)])
+        settle(w, 1)
+    status = end(w, 1)
+    report(status == 0, "the client works through all of it", f"status {status}",
+           *w.text("guest1").splitlines()[-10:])
+    bad, log = judge.judge(judge.read(histories(w, 1)))
+    report(not bad and w.faults == a.rounds, f"{a.rounds} failures in {now() - begun:.0f} s, "
+           f"{len(log.ops)} operations, {len(bad)} violations",
+           *(line for b in bad[:10] for line in str(b).splitlines()))
+    figures, slow = {}, []
+    for mark, most in judge.longest(log):
+        longest = max(most.values(), default=0)
+        figures.setdefault(mark["kind"], []).append(longest)
+        # Nothing can be answered while PostgreSQL stands still.
+        if longest > a.limit + (STOP if mark["kind"] in ("engine", "standby") else 0):
+            slow.append(f"{mark['kind']} of {mark['node']}: {longest:.2f} s")
+        print(f"# {mark['kind']} of {mark['node']}: longest "
+              + " ".join(f"{op} {s:.2f}" for op, s in sorted(most.items())) + " s", flush=True)
+    report(not slow, f"no operation lasts longer than {a.limit} s", *slow)
+    moves.to_ledger(a.ledger, "instance", w.faults, len(log.ops), len(bad), figures)
+
+
+def ends(m):
+    """Both are ended in order."""
+    holder, other = m.back()
+    for n in (other, holder):
+        m.mds[n.name].terminate()
+        status = m.mds[n.name].wait(60)
+        report(status == 0, f"the server of {n.name} ends in order",
+               *m.w.text(f"mds-{n.name}").splitlines()[-5:])
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--rounds", type=int, default=len(KINDS))
+    p.add_argument("--lease", type=float, default=1.5)
+    p.add_argument("--kinds")
+    p.add_argument("--limit", type=float, default=TIGHT)
+    p.add_argument("--ledger")
+    p.add_argument("--no-control", action="store_true", help="for soak; there is none here")
+    a = p.parse_args()
+    why = engine.missing()
+    if why:
+        print(f"skip - instance: it needs {why}")
+        return 0
+    with world() as w:
+        w.started.append(subprocess.Popen([sys.executable, os.path.join(HERE,
+                                           "../checker/record.py"), "clock",
+                                           CLOCK.rsplit(":", 1)[1]]))
+        m = Instance(w, engine.Engine(w), a.lease)
+        guest = w.guest(1, os.path.join(HERE, "guest.sh"), SERVICE, str(PORT), w.work, CLOCK)
+        series(w, m, a)
+        open(os.path.join(w.work, "shared", "end"), "w", encoding="ascii").close()
+        status = guest.wait(60)
+        report(status == 0, "the guest has nothing to complain of", f"status {status}",
+               *w.text("guest1").splitlines()[-10:])
+        ends(m)
+    print(f"# {moves.failed} failed" if moves.failed else "# all as it must be", flush=True)
+    return moves.failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(reported("instance", main))
