@@ -424,6 +424,14 @@ static int sum_of(void *arg, uint64_t number, void *rec, uint32_t len)
 	return 0;
 }
 
+static int say_other_history(struct kv *kv, uint64_t batch, struct kv_failure *f)
+{
+	return kv_fail(f, -ESTALE,
+		       "%s: the copy is of another history: its batch %" PRIu64
+		       " is not the one in the log in %s",
+		       kv->k_path, batch, kv->k_copy.co_name);
+}
+
 /* The copy holds the log's newest batch by its number. Is it the same batch? A log that lost
  * batches, and got others under their numbers, has another. Where the log has trimmed it, the state
  * that new copies begin with has its sum. 0; -ESTALE: it is another; or another error. */
@@ -447,12 +455,8 @@ static int same_batch(struct kv *kv, uint64_t last, struct kv_failure *f)
 			       kv->k_path, kv->k_copy.co_name, last);
 	if (rc)
 		return rc;
-	if (memcmp(ls.ls_sum, kv->k_copy.co_sum, KV_REDO_SUM))
-		return kv_fail(f, -ESTALE,
-			       "%s: the copy is of another history: its batch %" PRIu64
-			       " is not the one in the log in %s",
-			       kv->k_path, last, kv->k_copy.co_name);
-	return 0;
+	return memcmp(ls.ls_sum, kv->k_copy.co_sum, KV_REDO_SUM) ? say_other_history(kv, last, f)
+								 : 0;
 }
 
 static int copy_take(struct kv *kv, struct kv_failure *f)
@@ -475,12 +479,32 @@ static int copy_take(struct kv *kv, struct kv_failure *f)
 	return rc;
 }
 
+int kv_fits(struct kv *kv, char *err, size_t errlen)
+{
+	const struct kv_redo_ops *ops = kv->k_redo.r_ops;
+	struct kv_failure f = {err, errlen};
+	uint64_t held = kv_held(kv);
+	int rc = ops->ro_has && held
+			 ? ops->ro_has(kv->k_redo.r_log, held, kv->k_copy.co_sum, err, errlen)
+			 : 0;
+
+	if (rc == -ENOENT)
+		return kv_fail(&f, -ESTALE,
+			       "%s: the copy holds batch %" PRIu64
+			       ", and the log in %s ends before it",
+			       kv->k_path, held, kv->k_copy.co_name);
+	return rc == -ESTALE ? say_other_history(kv, held, &f) : rc;
+}
+
 int kv_promote(struct kv *kv, char *err, size_t errlen)
 {
 	struct kv_failure f = {err, errlen};
-	/* Most of it before the log is taken. */
+	/* Most of it before the log is taken. A copy that cannot write must not take it: another
+	 * one could. */
 	int rc = kv_follow(kv, err, errlen);
 
+	if (rc == 0)
+		rc = kv_fits(kv, err, errlen);
 	if (rc == 0)
 		rc = copy_take(kv, &f);
 	if (rc)

@@ -121,6 +121,11 @@ struct kv_redo_ops {
 	/* Whose log it is: the same for all copies, and for no other log. A log that was set back
 	 * to an earlier state is another log. */
 	int (*ro_id)(void *log, uint8_t id[KV_REDO_ID], char *err, size_t errlen);
+	/* NULL: kv_promote finds it out after ro_take. Before it: has the log, as this batch, the
+	 * record with this sum? 0: yes. -ESTALE: it has another one. -ENOENT: it ends before that
+	 * batch. -EAGAIN: that is not certain now. */
+	int (*ro_has)(void *log, uint64_t batch, const uint8_t sum[KV_REDO_SUM], char *err,
+		      size_t errlen);
 	/* From here on only this process appends: every append of others that was not answered yet
 	 * is either in the log by now, or fails. end: the state after that. -EBUSY: the one that
 	 * has it is alive. */
@@ -184,6 +189,9 @@ int kv_follow(struct kv *kv, char *err, size_t errlen);
  * After an error it follows as before. -ESTALE: as in kv_follow, or the copy holds what the log
  * lacks, or has another batch under the newest number; ko_refill mends all three. */
 int kv_promote(struct kv *kv, char *err, size_t errlen);
+/* A follower: has the log what it holds? Nothing is taken. 0; -ESTALE: no, as in kv_promote, which
+ * asks too before it takes the log. Or the log's error. */
+int kv_fits(struct kv *kv, char *err, size_t errlen);
 /* The log's state. */
 void kv_redo_state(struct kv *kv, struct kv_redo_state *out);
 #endif

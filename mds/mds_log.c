@@ -134,18 +134,28 @@ static bool passes(int rc)
 	return rc == -EAGAIN || rc == -EBUSY;
 }
 
-/* Follows the log until it is this process's. */
-static int become_holder(struct kv *kv, const struct pg_redo_opts *o, char *err, size_t errlen)
+/* Follows the log until it is this process's. A claim by a process that cannot serve would keep out
+ * one that can, so this one looks at its copy first; and once before it stands by, so that somebody
+ * hears of it. */
+static int become_holder(struct kv *kv, const struct pg_redo_opts *o, const struct ns_identity *id,
+			 char *err, size_t errlen)
 {
 	struct pg_redo *pr = the_log.l_redo;
+	bool due, fitted = false;
 	char line[128];
-	bool due;
 	int rc;
 
 	for (;;) {
 		rc = pg_redo_look(pr, &due, err, errlen);
 		if (!rc)
-			rc = due ? kv_promote(kv, err, errlen) : kv_follow(kv, err, errlen);
+			rc = kv_follow(kv, err, errlen);
+		if (!rc && (due || !fitted))
+			rc = ns_identity_check(kv, id, err, errlen);
+		if (!rc && !due && !fitted)
+			rc = kv_fits(kv, err, errlen);
+		fitted = fitted || !rc;
+		if (!rc && due)
+			rc = kv_promote(kv, err, errlen);
 		if (!rc && due)
 			return 0;
 		if (!rc) {
@@ -172,8 +182,8 @@ static void make_owner(const char *store)
 		 strlen(store) > 45 ? store + strlen(store) - 45 : store);
 }
 
-int mds_log_open(struct mds *m, const struct conf *conf, struct kv_opts *opts, char *err,
-		 size_t errlen)
+int mds_log_open(struct mds *m, const struct conf *conf, const struct ns_identity *id,
+		 struct kv_opts *opts, char *err, size_t errlen)
 {
 	const char *store = conf_str(conf, "mds.store");
 	const struct pg_redo_opts o = {
@@ -203,7 +213,7 @@ int mds_log_open(struct mds *m, const struct conf *conf, struct kv_opts *opts, c
 	}
 	if (rc)
 		return rc;
-	rc = become_holder(m->m_kv, &o, err, errlen);
+	rc = become_holder(m->m_kv, &o, id, err, errlen);
 	log_waits_no_more();
 	if (!rc)
 		rc = pg_redo_fold(the_log.l_redo);
@@ -213,6 +223,14 @@ int mds_log_open(struct mds *m, const struct conf *conf, struct kv_opts *opts, c
 	log_info("this process holds instance %u: batch %lu of its log in PostgreSQL, after %lu ms",
 		 o.po_inst, (unsigned long)st.rs_last, (unsigned long)(clock_mono_ms() - from));
 	return 0;
+}
+
+void mds_log_give_up(struct mds *m)
+{
+	if (m->m_kv)
+		kv_close(m->m_kv);
+	m->m_kv = NULL;
+	mds_log_close();
 }
 
 /* ---- the end ---- */

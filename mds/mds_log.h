@@ -22,9 +22,14 @@ struct http_opts;
 void mds_log_web(const struct http_opts *web);
 /* Opens m_kv, whose log is elsewhere, and returns when this process holds the instance: that may
  * take for ever. From then on m_store_lease is extended. SIGTERM and SIGINT, which are blocked, end
- * the process while it waits. 0; or -errno and a line in err. */
-int mds_log_open(struct mds *m, const struct conf *conf, struct kv_opts *opts, char *err,
-		 size_t errlen);
+ * the process while it waits. What this process could not serve, it does not take: a copy that
+ * holds more than the log, or that belongs to another file system (id). 0; or -errno and a line in
+ * err. */
+int mds_log_open(struct mds *m, const struct conf *conf, const struct ns_identity *id,
+		 struct kv_opts *opts, char *err, size_t errlen);
+/* The store could not be opened: closes m_kv, and gives the instance up if this process has it, so
+ * that another one need not wait for its lease. */
+void mds_log_give_up(struct mds *m);
 /* The process is to end. Returns when mds_log_close has begun, or when the end would wait for a
  * log that does not answer: then no batch is waited for any more. Any thread. */
 void mds_log_ending(struct mds *m);

@@ -67,7 +67,7 @@ int mds_store_open(struct mds *m, const struct conf *conf, bool restoring, char 
 	}
 	if (mds_log_elsewhere(conf)) {
 		id.id_fs = mds_log_instance(conf);
-		rc = mds_log_open(m, conf, &opts, err, errlen);
+		rc = mds_log_open(m, conf, &id, &opts, err, errlen);
 	} else {
 		rc = kv_open(&m->m_kv, store, &opts, err, errlen);
 	}
@@ -75,9 +75,12 @@ int mds_store_open(struct mds *m, const struct conf *conf, bool restoring, char 
 		hint = check_hint(rc, store);
 		len = strlen(err);
 		snprintf(err + len, errlen - len, "%s", hint);
-		return rc;
+	} else {
+		ns_sum_set_copies(lo_map_copies);
+		ns_sum_set_say(on_counting);
+		rc = ns_open_as(&m->m_ns, m->m_kv, &id, err, errlen);
 	}
-	ns_sum_set_copies(lo_map_copies);
-	ns_sum_set_say(on_counting);
-	return ns_open_as(&m->m_ns, m->m_kv, &id, err, errlen);
+	if (rc && mds_log_elsewhere(conf))
+		mds_log_give_up(m);
+	return rc;
 }

@@ -97,6 +97,34 @@ static int redo_take(void *log, struct kv_redo_end *end, char *err, size_t errle
 	if (!l) {
 		pthread_mutex_lock(&pr->pr_lock);
 		rc = pg_watch_claim(pr->pr_watch, &l);
+/* The write comes first: a server that was left behind shows a log that ends too early, and answers
+ * no write. */
+static int redo_has(void *log, uint64_t batch, const uint8_t sum[KV_REDO_SUM], char *err,
+		    size_t errlen)
+{
+	struct pg_redo *pr = log;
+	uint8_t head[PG_HEAD];
+	struct kv_redo_rec r;
+	size_t len = 0;
+	int rc;
+
+	pthread_mutex_lock(&pr->pr_lock);
+	rc = pg_read_alive(pr->pr_watch, pr->pr_o.o_owner);
+	rc = rc ? rc : pg_read_head(pr->pr_watch, batch, head, &len);
+	if (rc == -EAGAIN)
+		fail(rc, err, errlen, pg_watch_why(pr->pr_watch));
+	pthread_mutex_unlock(&pr->pr_lock);
+	/* The log went on since the copy has followed it. */
+	if (rc == -ERANGE)
+		return fail(-EAGAIN, err, errlen, "it has moved since it was looked at");
+	if (rc)
+		return rc;
+	if (len < sizeof(r))
+		return -ESTALE;
+	memcpy(&r, head, sizeof(r));
+	return memcmp(r.rr_sum, sum, KV_REDO_SUM) ? -ESTALE : 0;
+}
+
 		if (rc)
 			fail(rc, err, errlen, pg_watch_why(pr->pr_watch));
 		pthread_mutex_unlock(&pr->pr_lock);
@@ -326,6 +354,7 @@ static int decode(const void *data, size_t len, pg_write_fn *write, void *arg)
 {
 	uint32_t pos = sizeof(struct kv_redo_rec);
 	struct kv_redo_rec *r = malloc(len + 1);
+	.ro_has = redo_has,
 	struct kv_write w;
 	int rc = r ? 0 : -ENOMEM, got = 0;
 

@@ -130,6 +130,15 @@ int pg_read_batches(struct pg_watch *w, uint64_t *after, uint64_t last, size_t m
 int pg_read_keep(struct pg_watch *w, const char *reader, uint64_t batch);
 
 struct pg_snapshot {
+/* Says that this reader is alive. One that is not known gets all batches kept. A synchronous write:
+ * see pg_read_keep(). */
+int pg_read_alive(struct pg_watch *w, const char *reader);
+/* The first bytes of a batch, from the log, or as the table keeps them of the batch that it is as
+ * of. Also of one that is not acknowledged. What it says is certain if pg_read_alive() was answered
+ * just before on the same connection: a server that was left behind answers no write. 0; -ENOENT:
+ * the log ends before that batch; -ERANGE: it was trimmed; -EAGAIN: no answer, or PostgreSQL has no
+ * synchronous standby. */
+int pg_read_head(struct pg_watch *w, uint64_t batch, uint8_t head[PG_HEAD], size_t *len);
 	/* A row of the table, in the order of the keys; NULL: the table is not read. */
 	int (*s_row)(void *arg, struct iovec k, struct iovec v);
 	pg_batch_fn *s_batch; /* the batches behind it; NULL: they are not read */

@@ -111,6 +111,68 @@ int pg_read_keep(struct pg_watch *w, const char *reader, uint64_t batch)
 }
 
 /* ---- a whole instance ---- */
+int pg_read_alive(struct pg_watch *w, const char *reader)
+{
+	uint64_t deadline = pg_in_ms(pg_answer_ms(pg_watch_options(w)));
+	struct pg_conn *c = pg_watch_conn(w, deadline);
+	struct pg_args a = {0};
+	PGresult *res;
+	enum pg_end end;
+
+	if (!c)
+		return -EAGAIN;
+	pg_arg_int(&a, pg_watch_options(w)->o_inst);
+	pg_arg_text(&a, reader);
+	end = pg_conn_run(c,
+			  "insert into reader (inst, name, batch, seen) values ($1, $2, 0, now())"
+			  " on conflict (inst, name) do update set seen = now()",
+			  &a, deadline, &res);
+	PQclear(res);
+	return end == PG_DONE ? 0 : pg_watch_lost(w);
+}
+
+int pg_read_head(struct pg_watch *w, uint64_t batch, uint8_t head[PG_HEAD], size_t *len)
+{
+	uint64_t deadline = pg_in_ms(pg_answer_ms(pg_watch_options(w)));
+	struct pg_conn *c = pg_watch_conn(w, deadline);
+	uint8_t parts[PG_PARTS_LEN];
+	struct pg_args a = {0};
+	PGresult *res;
+	int err = 0;
+
+	if (!c)
+		return -EAGAIN;
+	pg_parts(pg_watch_options(w)->o_inst, parts);
+	pg_arg_int(&a, pg_watch_options(w)->o_inst);
+	pg_arg_int(&a, batch);
+	pg_arg_of(&a, PG_INT4_ARRAY, parts, sizeof(parts));
+	pg_arg_int(&a, PG_HEAD);
+	if (pg_conn_run(c,
+			"select batch, standbys(), coalesce((select substring(data for $4::int)"
+			" from log where part = any($3) and batch = $2), (select head from fold"
+			" where inst = $1 and folded = $2)) from instance where id = $1",
+			&a, deadline, &res) != PG_DONE) {
+		PQclear(res);
+		return pg_watch_lost(w);
+	}
+	if (PQntuples(res) != 1 || PQnfields(res) != 3) {
+		err = -EAGAIN;
+	} else if (pg_watch_options(w)->o_replicas > 1 && (int64_t)pg_num(res, 0, 1) <= 0) {
+		snprintf(c->c_why, PG_WHY, "no synchronous standby streams");
+		err = -EAGAIN;
+	} else if (pg_num(res, 0, 0) < batch) {
+		err = -ENOENT;
+	} else if (PQgetisnull(res, 0, 2)) {
+		err = -ERANGE;
+	} else {
+		*len = (size_t)PQgetlength(res, 0, 2);
+		*len = *len < PG_HEAD ? *len : PG_HEAD;
+		memcpy(head, PQgetvalue(res, 0, 2), *len);
+	}
+	PQclear(res);
+	return err == -EAGAIN ? pg_watch_lost(w) : err;
+}
+
 
 static int simple(struct pg_conn *c, const char *sql)
 {

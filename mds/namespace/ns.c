@@ -157,6 +157,33 @@ static void other_identity(const struct ns_super *su, char *err, size_t errlen)
 		 su->su_fs, uuid);
 }
 
+int ns_identity_check(struct kv *kv, const struct ns_identity *id, char *err, size_t errlen)
+{
+	struct ns_super su;
+	struct kv_slice val;
+	struct kv_txn *t;
+	uint64_t inodes;
+	int rc = kv_read_begin(kv, &t);
+
+	if (rc) {
+		snprintf(err, errlen, "%s", strerror(-rc));
+		return rc;
+	}
+	rc = kv_get(t, ns_slice("S", 1), &val);
+	if (!rc && ns_super_decode(val, &su, &inodes)) {
+		rc = -EPROTO;
+		snprintf(err, errlen, "the super record is damaged or of another version");
+	} else if (!rc && !identity_is(id, &su)) {
+		rc = -EEXIST;
+		other_identity(&su, err, errlen);
+	} else if (rc && rc != -ENOENT) {
+		snprintf(err, errlen, "%s", strerror(-rc));
+	}
+	sodium_memzero(&su, sizeof(su));
+	kv_read_end(t);
+	return rc == -ENOENT ? 0 : rc;
+}
+
 int ns_open(struct ns **out, struct kv *kv, char *err, size_t errlen)
 {
 	const struct ns_identity any = {0};

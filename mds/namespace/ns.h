@@ -162,6 +162,9 @@ struct ns_identity {
 	bool id_cluster; /* id_uuid is said; else a new store is a cluster of its own */
 	uint8_t id_uuid[16];
 };
+/* Before a store is opened for service: can it be? Changes nothing. 0: it can, or it is empty;
+ * -EEXIST: it has another identity; -EPROTO; or another error, with one line in err. */
+int ns_identity_check(struct kv *kv, const struct ns_identity *id, char *err, size_t errlen);
 /* As ns_open. -EEXIST: the store has another identity. */
 int ns_open_as(struct ns **out, struct kv *kv, const struct ns_identity *id, char *err,
 	       size_t errlen);

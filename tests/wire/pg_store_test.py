@@ -385,6 +385,34 @@ def test_a_log_that_was_set_back_is_noticed(w):
     refuses(w, "does not follow from what the copy holds")
 
 
+def test_what_cannot_serve_takes_nothing(w):
+    w.start("a")
+    w.serves("a")
+    make_files(w.client("a"), "d", 20)
+    w.drop()
+    w.stop("a")
+    row = w.sql("select epoch, owner from weft.instance where id = $")
+    refuses(w, f"mds.fs or mds.cluster: the store is that of file system {w.inst}",
+            f"mds.cluster={'6' * 32}")
+    # Its copy holds more than the log.
+    w.sql("delete from weft.log_$_0 where batch > (select batch - 3 from weft.instance"
+          " where id = $)")
+    w.sql("update weft.instance set batch = batch - 3, acked = batch - 3 where id = $")
+    refuses(w, "ends before it")
+    check(w.sql("select epoch, owner from weft.instance where id = $"), row)
+    # Also beside one that serves: it says so, and does not stand by.
+    w.start("b")
+    w.serves("b")
+    refuses(w, "the copy")
+    has = w.sql("select epoch from weft.instance where id = $")
+    shutil.rmtree(f"{w.top}/a")
+    w.start("a")
+    w.says("a", "standby: another process holds instance")
+    w.kill("b")
+    w.serves("a", 2)
+    check(int(w.sql("select epoch from weft.instance where id = $")), int(has) + 1)
+
+
 def test_a_row_that_is_gone_ends_the_process(w):
     w.start("a")
     w.serves("a")
