@@ -7,22 +7,26 @@
 #include "mds/admin/admin_standby.h"
 #include "mds/pg_redo.h"
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #define LOG_SCHEME "postgresql:"
-/* An end waits so long for a log that does not answer. */
-#define ENDING_MS 5000
+/* An end waits so long for a log that does not answer; and before anything was served. */
+#define ENDING_MS   5000
+#define UNSERVED_MS 500
 
 static struct {
 	pthread_mutex_t l_lock;
 	struct pg_redo *l_redo; /* NULL: none is open */
 	char l_owner[96];
+	int l_told; /* readable while a signal to stop is pending; open until the process ends */
 	char l_said[512]; /* why this process waits, as it was logged last */
 	const struct http_opts *l_web;
 	struct admin_standby *l_standby;
@@ -82,6 +86,13 @@ static void log_waits_no_more(void)
 	the_log.l_web = NULL;
 }
 
+static void sigset_stop(sigset_t *stop)
+{
+	sigemptyset(stop);
+	sigaddset(stop, SIGTERM);
+	sigaddset(stop, SIGINT);
+}
+
 /* Sleeps. A signal to stop ends the process: it holds nothing. */
 static void log_wait(struct kv *kv, uint32_t ms)
 {
@@ -89,9 +100,7 @@ static void log_wait(struct kv *kv, uint32_t ms)
 	sigset_t stop;
 	int sig;
 
-	sigemptyset(&stop);
-	sigaddset(&stop, SIGTERM);
-	sigaddset(&stop, SIGINT);
+	sigset_stop(&stop);
 	sig = sigtimedwait(&stop, NULL, &t);
 	if (sig < 0)
 		return;
@@ -129,9 +138,49 @@ static void log_waits_for(const char *why)
 	sd_notifyf(0, "READY=1\nSTATUS=%s", why);
 }
 
+/* -ECANCELED: a signal to stop has come, and the next wait ends the process. */
 static bool passes(int rc)
 {
-	return rc == -EAGAIN || rc == -EBUSY;
+	return rc == -EAGAIN || rc == -EBUSY || rc == -ECANCELED;
+}
+
+/* Of a process that holds the instance and does not serve yet. It waits for PostgreSQL in many
+ * places, so this ends the process. No client was answered: nothing is lost. Once it serves, another
+ * thread takes the signal, and it is pending no more. */
+static void *hear(void *arg)
+{
+	struct mds *m = arg;
+	struct pollfd p = {.fd = the_log.l_told, .events = POLLIN};
+
+	for (unsigned away = 0;;) {
+		struct kv_redo_state st = {0};
+
+		poll(&p, 1, away ? 0 : -1);
+		if (!(p.revents & POLLIN)) {
+			away = 0;
+			continue;
+		}
+		usleep(50000);
+		pthread_mutex_lock(&the_log.l_lock);
+		if (the_log.l_redo)
+			pg_redo_kv(the_log.l_redo)->r_ops->ro_state(the_log.l_redo, &st);
+		pthread_mutex_unlock(&the_log.l_lock);
+		away = st.rs_up && store_lease_live(&m->m_store_lease) ? 1 : away + 50;
+		if (away >= UNSERVED_MS) {
+			log_warn("a signal to stop, and the log in PostgreSQL does not answer: "
+				 "stopping without it, before anything was served");
+			_exit(1);
+		}
+	}
+	return NULL;
+}
+
+static int hear_begin(struct mds *m)
+{
+	pthread_t t;
+	int rc = -pthread_create(&t, NULL, hear, m);
+
+	return rc ? rc : -pthread_detach(t);
 }
 
 /* Follows the log until it is this process's. A claim by a process that cannot serve would keep out
@@ -164,7 +213,8 @@ static int become_holder(struct kv *kv, const struct pg_redo_opts *o, const stru
 				 o->po_inst);
 			log_waits_for(line);
 		} else if (passes(rc)) {
-			log_waits_for(err);
+			if (rc != -ECANCELED)
+				log_waits_for(err);
 		} else {
 			return rc;
 		}
@@ -186,7 +236,8 @@ int mds_log_open(struct mds *m, const struct conf *conf, const struct ns_identit
 		 struct kv_opts *opts, char *err, size_t errlen)
 {
 	const char *store = conf_str(conf, "mds.store");
-	const struct pg_redo_opts o = {
+	sigset_t stop;
+	struct pg_redo_opts o = {
 		.po_conninfo = conninfo(conf),
 		.po_owner = the_log.l_owner,
 		.po_inst = mds_log_instance(conf),
@@ -200,6 +251,13 @@ int mds_log_open(struct mds *m, const struct conf *conf, const struct ns_identit
 	int rc;
 
 	make_owner(store);
+	sigset_stop(&stop);
+	the_log.l_told = o.po_wake = signalfd(-1, &stop, SFD_CLOEXEC);
+	if (o.po_wake < 0) {
+		rc = -errno;
+		snprintf(err, errlen, "signalfd: %s", strerror(-rc));
+		return rc;
+	}
 	rc = pg_redo_open(&the_log.l_redo, &o, err, errlen);
 	if (rc)
 		return rc;
@@ -207,14 +265,19 @@ int mds_log_open(struct mds *m, const struct conf *conf, const struct ns_identit
 	opts->ko_follow = true;
 	/* An empty store is filled first: that may take longer than systemd waits for a start. */
 	log_waits_for("standby: reads the log in PostgreSQL");
-	while ((rc = kv_open(&m->m_kv, store, opts, err, errlen)) == -EAGAIN) {
-		log_waits_for(err);
+	for (;;) {
+		rc = kv_open(&m->m_kv, store, opts, err, errlen);
+		if (rc != -EAGAIN && rc != -ECANCELED)
+			break;
+		if (rc == -EAGAIN)
+			log_waits_for(err);
 		log_wait(NULL, 200);
 	}
 	if (rc)
 		return rc;
 	rc = become_holder(m->m_kv, &o, id, err, errlen);
 	log_waits_no_more();
+	rc = rc ? rc : hear_begin(m);
 	if (!rc)
 		rc = pg_redo_fold(the_log.l_redo);
 	if (rc)

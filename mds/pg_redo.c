@@ -13,6 +13,7 @@
 #include "pg/pg.h"
 #include <endian.h>
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -26,7 +27,8 @@
 enum { READ_BYTES = 4 << 20, FOLD_BYTES = 1 << 20, FOLD_EVERY_MS = 1000, KEPT_S = 86400 };
 /* Turns without a batch to fold between two looks at what may be freed. */
 enum { TRIM_TURNS = 60 };
-enum { PAUSE_MS = 50 };
+/* Of a table that is read: a look at whether this process is to end each so many rows. */
+enum { PAUSE_MS = 50, ROWS_LOOK = 256 };
 
 struct pg_redo {
 	struct kv_redo pr_kv;
@@ -55,6 +57,14 @@ static int fail(int rc, char *err, size_t errlen, const char *why)
 {
 	snprintf(err, errlen, "the log in PostgreSQL: %s", why && *why ? why : strerror(-rc));
 	return rc;
+}
+
+/* Is this process to end? */
+static bool told(const struct pg_redo *pr)
+{
+	struct pollfd p = {.fd = pr->pr_o.o_wake, .events = POLLIN};
+
+	return p.fd > 0 && poll(&p, 1, 0) > 0;
 }
 
 /* ---- what the store asks ---- */
@@ -87,16 +97,6 @@ static int redo_id(void *log, uint8_t id[KV_REDO_ID], char *err, size_t errlen)
 	return 0;
 }
 
-static int redo_take(void *log, struct kv_redo_end *end, char *err, size_t errlen)
-{
-	struct pg_redo *pr = log;
-	struct pg_log *l = atomic_load(&pr->pr_log);
-	int rc = 0;
-
-	/* It was taken before, and then could not be read. */
-	if (!l) {
-		pthread_mutex_lock(&pr->pr_lock);
-		rc = pg_watch_claim(pr->pr_watch, &l);
 /* The write comes first: a server that was left behind shows a log that ends too early, and answers
  * no write. */
 static int redo_has(void *log, uint64_t batch, const uint8_t sum[KV_REDO_SUM], char *err,
@@ -125,6 +125,16 @@ static int redo_has(void *log, uint64_t batch, const uint8_t sum[KV_REDO_SUM], c
 	return memcmp(r.rr_sum, sum, KV_REDO_SUM) ? -ESTALE : 0;
 }
 
+static int redo_take(void *log, struct kv_redo_end *end, char *err, size_t errlen)
+{
+	struct pg_redo *pr = log;
+	struct pg_log *l = atomic_load(&pr->pr_log);
+	int rc = 0;
+
+	/* It was taken before, and then could not be read. */
+	if (!l) {
+		pthread_mutex_lock(&pr->pr_lock);
+		rc = pg_watch_claim(pr->pr_watch, &l);
 		if (rc)
 			fail(rc, err, errlen, pg_watch_why(pr->pr_watch));
 		pthread_mutex_unlock(&pr->pr_lock);
@@ -207,7 +217,8 @@ static int read_some(struct pg_redo *pr, uint64_t *at, uint64_t last, struct got
 		if (rc)
 			fail(rc, err, errlen, pg_watch_why(pr->pr_watch));
 		pthread_mutex_unlock(&pr->pr_lock);
-		if (rc != -EAGAIN || !atomic_load(&pr->pr_log) || atomic_load(&pr->pr_stop))
+		if (rc != -EAGAIN || !atomic_load(&pr->pr_log) || atomic_load(&pr->pr_stop) ||
+		    told(pr))
 			break;
 		usleep(PAUSE_MS * 1000);
 	}
@@ -227,7 +238,9 @@ static int redo_read(void *log, uint64_t after, kv_redo_batch_fn fn, void *arg, 
 	int rc = 0;
 
 	while (!rc && at < last) {
-		rc = read_some(pr, &at, last, &g, err, errlen);
+		/* A holder that serves is told by others, and its archive is read to the end. */
+		rc = !l && told(pr) ? fail(-ECANCELED, err, errlen, NULL)
+				    : read_some(pr, &at, last, &g, err, errlen);
 		if (!rc)
 			rc = give_batches(&g, fn, arg);
 	}
@@ -238,12 +251,16 @@ static int redo_read(void *log, uint64_t after, kv_redo_batch_fn fn, void *arg, 
 struct base_rows {
 	kv_redo_pair_fn br_fn;
 	void *br_arg;
+	const struct pg_redo *br_pr;
+	unsigned br_n;
 };
 
 static int base_row(void *arg, struct iovec k, struct iovec v)
 {
-	const struct base_rows *br = arg;
+	struct base_rows *br = arg;
 
+	if (br->br_n++ % ROWS_LOOK == 0 && told(br->br_pr))
+		return -ECANCELED;
 	return br->br_fn(br->br_arg, (struct kv_slice){k.iov_base, k.iov_len},
 			 (struct kv_slice){v.iov_base, v.iov_len});
 }
@@ -268,7 +285,7 @@ static int redo_base(void *log, kv_redo_pair_fn fn, void *arg, struct kv_redo_ba
 		     size_t errlen)
 {
 	struct pg_redo *pr = log;
-	struct base_rows br = {fn, arg};
+	struct base_rows br = {.br_fn = fn, .br_arg = arg, .br_pr = pr};
 	struct pg_snapshot s = {.s_row = fn ? base_row : NULL, .s_arg = &br};
 	char why[PG_WHY] = "";
 	int rc = 0;
@@ -337,6 +354,7 @@ static void redo_state(void *log, struct kv_redo_state *out)
 static const struct kv_redo_ops redo_ops = {
 	.ro_name = "PostgreSQL",
 	.ro_id = redo_id,
+	.ro_has = redo_has,
 	.ro_take = redo_take,
 	.ro_append = redo_append,
 	.ro_read = redo_read,
@@ -354,7 +372,6 @@ static int decode(const void *data, size_t len, pg_write_fn *write, void *arg)
 {
 	uint32_t pos = sizeof(struct kv_redo_rec);
 	struct kv_redo_rec *r = malloc(len + 1);
-	.ro_has = redo_has,
 	struct kv_write w;
 	int rc = r ? 0 : -ENOMEM, got = 0;
 
@@ -493,6 +510,7 @@ int pg_redo_open(struct pg_redo **out, const struct pg_redo_opts *o, char *err, 
 				       .o_lease_ms = o->po_lease_ms,
 				       .o_rank_ms = o->po_rank_ms,
 				       .o_replicas = o->po_replicas,
+				       .o_wake = o->po_wake,
 				       .o_held = on_held,
 				       .o_lost = on_lost,
 				       .o_arg = pr};

@@ -27,6 +27,7 @@ struct pg_redo_opts {
 	uint32_t po_lease_ms; /* the same for all processes of the instance; at least 100 */
 	uint32_t po_rank_ms;  /* waits so much longer than the lease before it claims */
 	uint32_t po_replicas; /* 2: a commit is at a synchronous standby too; 1: not */
+	int po_wake; /* a descriptor; readable: this process is to end, and waits no more. 0: none */
 	struct store_lease *po_lease;
 };
 

@@ -52,6 +52,8 @@ struct pg_options {
 	uint32_t o_answer_ms; /* a statement has so long, then its outcome is unknown; 0: L */
 	uint32_t o_replicas;  /* 2: a commit is at a synchronous standby too; 1: it may be alone */
 	uint32_t o_rank_ms;   /* a claim waits so much longer than L */
+	int o_wake; /* a descriptor; readable: what a process that holds nothing waits for ends with
+		     * -EAGAIN or -ECANCELED, also a claim. 0: none */
 	/* Of the process that holds the instance; NULL: nobody listens. On the thread that got
 	 * the answer; must not block. o_held: pg_log_live() is true until end_ns
 	 * (CLOCK_BOOTTIME). o_lost: deposed. o_lost may end the process. */
@@ -112,7 +114,7 @@ bool pg_watch_due(const struct pg_watch *w);
 /* Claims the row as pg_watch_look() has seen it last. Call it when pg_watch_due() says so; or at
  * once, if it is certain that the holder runs no more (it ran on this machine, and its lock on
  * the store is free). 0: this process holds it. -EAGAIN: the row has moved. -ETIMEDOUT: it is
- * unknown, or PostgreSQL has no standby; look and claim again. */
+ * unknown, or PostgreSQL has no standby; look and claim again. -ECANCELED: o_wake; it is unknown. */
 int pg_watch_claim(struct pg_watch *w, struct pg_log **out);
 
 /* ---- what is in the log; pg_read.c ---- */
@@ -128,8 +130,6 @@ int pg_read_batches(struct pg_watch *w, uint64_t *after, uint64_t last, size_t m
 		    void *arg);
 /* Says that this reader has all up to batch: the log is kept behind it for it. */
 int pg_read_keep(struct pg_watch *w, const char *reader, uint64_t batch);
-
-struct pg_snapshot {
 /* Says that this reader is alive. One that is not known gets all batches kept. A synchronous write:
  * see pg_read_keep(). */
 int pg_read_alive(struct pg_watch *w, const char *reader);
@@ -139,6 +139,8 @@ int pg_read_alive(struct pg_watch *w, const char *reader);
  * the log ends before that batch; -ERANGE: it was trimmed; -EAGAIN: no answer, or PostgreSQL has no
  * synchronous standby. */
 int pg_read_head(struct pg_watch *w, uint64_t batch, uint8_t head[PG_HEAD], size_t *len);
+
+struct pg_snapshot {
 	/* A row of the table, in the order of the keys; NULL: the table is not read. */
 	int (*s_row)(void *arg, struct iovec k, struct iovec v);
 	pg_batch_fn *s_batch; /* the batches behind it; NULL: they are not read */

@@ -57,6 +57,7 @@ int pg_watch_open(struct pg_watch **out, const struct pg_options *o)
 	}
 	snprintf(w->w_name, sizeof(w->w_name), "weft-watch %u %016llx", o->o_inst,
 		 (unsigned long long)pg_random());
+	w->w_target.t_wake = pg_wake(o);
 	w->w_o.o_conninfo = w->w_conninfo;
 	w->w_o.o_owner = w->w_owner;
 	*out = w;

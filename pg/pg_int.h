@@ -74,6 +74,11 @@ static inline uint64_t pg_in_ms(uint32_t ms)
 	return clock_boot_ns() + (uint64_t)ms * 1000000;
 }
 
+static inline int pg_wake(const struct pg_options *o)
+{
+	return o->o_wake > 0 ? o->o_wake : -1;
+}
+
 static inline uint32_t pg_answer_ms(const struct pg_options *o)
 {
 	return o->o_answer_ms ? o->o_answer_ms : o->o_lease_ms;

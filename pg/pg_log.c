@@ -30,7 +30,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { PAUSE_MS = 50, REFUSED_MS = 500, RELEASE_MS = 2000 };
+enum { PAUSE_MS = 50, REFUSED_MS = 500, RELEASE_MS = 700 };
 
 /* $1 instance, $2 epoch, $3 session; append: $4 batch, $5 part, $6 data, $7 replicas; begin: $4
  * owner. acked: what the process that holds the row knew to be durable when it sent this. */
@@ -434,7 +434,7 @@ int pg_log_start(struct pg_log **out, const struct pg_options *o, uint64_t epoch
 	err = pg_target_set(&l->l_target, o->o_conninfo, why);
 	if (err)
 		goto fail;
-	l->l_target.t_wake = l->l_wake;
+	l->l_target.t_wake = pg_wake(o);
 	atomic_store(&l->l_batch, UINT64_MAX);
 	for (;;) {
 		uint64_t now = clock_boot_ns(), until = pg_in_ms(l->l_answer_ms);
@@ -446,6 +446,7 @@ int pg_log_start(struct pg_log **out, const struct pg_options *o, uint64_t epoch
 		doze(l, PAUSE_MS);
 	}
 	if (!err) {
+		l->l_conn.c_wake = l->l_target.t_wake = l->l_wake;
 		/* Before this nothing was held, and nothing could be lost. */
 		l->l_on_lost = o->o_lost;
 		err = -pthread_create(&l->l_beater, NULL, beats, l);

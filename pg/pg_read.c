@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { READ_MS = 10000, READ_BATCHES = 4096, INT4 = 23 };
+/* COPY may begin with a lock of another, or an index that is read cold. */
+enum { READ_MS = 10000, COPY_MS = 60000, READ_BATCHES = 4096, INT4 = 23 };
 
 void pg_parts(uint32_t inst, uint8_t out[PG_PARTS_LEN])
 {
@@ -110,7 +111,6 @@ int pg_read_keep(struct pg_watch *w, const char *reader, uint64_t batch)
 	return end == PG_DONE ? 0 : pg_watch_lost(w);
 }
 
-/* ---- a whole instance ---- */
 int pg_read_alive(struct pg_watch *w, const char *reader)
 {
 	uint64_t deadline = pg_in_ms(pg_answer_ms(pg_watch_options(w)));
@@ -173,20 +173,23 @@ int pg_read_head(struct pg_watch *w, uint64_t batch, uint8_t head[PG_HEAD], size
 	return err == -EAGAIN ? pg_watch_lost(w) : err;
 }
 
+/* ---- a whole instance ---- */
 
 static int simple(struct pg_conn *c, const char *sql)
 {
+	uint64_t deadline = pg_in_ms(COPY_MS);
 	PGresult *res;
 	enum pg_end end;
+	int err = 0;
 
 	/* In a transaction: pg_conn_run() wants none. */
 	c->c_notices = 0;
 	if (!PQsendQuery(c->c_pg, sql))
 		return -EAGAIN;
 	while (PQflush(c->c_pg) > 0 || PQisBusy(c->c_pg))
-		if (pg_conn_wait(c, PQflush(c->c_pg) > 0, pg_in_ms(READ_MS)) ||
+		if ((err = pg_conn_wait(c, PQflush(c->c_pg) > 0, deadline)) ||
 		    !PQconsumeInput(c->c_pg))
-			return -EAGAIN;
+			return err == -ECANCELED ? err : -EAGAIN;
 	res = PQgetResult(c->c_pg);
 	end = PQresultStatus(res) == PGRES_COMMAND_OK || PQresultStatus(res) == PGRES_COPY_OUT
 		      ? PG_DONE
@@ -260,8 +263,9 @@ static int copy_table(struct pg_conn *c, uint32_t inst, struct pg_snapshot *s)
 		int n = PQgetCopyData(c->c_pg, &p, 1), got;
 
 		if (n == 0) {
-			if (pg_conn_wait(c, false, pg_in_ms(READ_MS)) || !PQconsumeInput(c->c_pg))
-				err = -EAGAIN;
+			err = pg_conn_wait(c, false, pg_in_ms(COPY_MS));
+			if (err != -ECANCELED)
+				err = err || !PQconsumeInput(c->c_pg) ? -EAGAIN : 0;
 			continue;
 		}
 		if (n < 0) {
@@ -327,6 +331,7 @@ int pg_snapshot(const struct pg_options *o, struct pg_snapshot *s, char why[PG_W
 	err = pg_target_set(&t, o->o_conninfo, why);
 	if (err)
 		return err;
+	t.t_wake = pg_wake(o);
 	snprintf(name, sizeof(name), "weft-snapshot %u", o->o_inst);
 	/* It ends by itself if this process stops in the middle. */
 	err = pg_conn_open(&c, &t, name, "-c idle_in_transaction_session_timeout=60000", deadline);

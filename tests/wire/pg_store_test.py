@@ -288,6 +288,52 @@ def test_an_end_does_not_wait_for_an_append_that_is_refused(w):
     w.says("a", "does not answer: stopping without it")
 
 
+def test_a_signal_is_heard_while_an_empty_store_is_filled(w):
+    w.start("a")
+    w.serves("a")
+    make_files(w.client("a"), "d", 20)
+    w.drop()
+    eventually(lambda: w.sql("select count(*) > 0 from weft.kv where inst = $") == "t",
+               what="the table follows")
+    w.stop("a")
+    # Another's lock keeps the table for a minute.
+    with subprocess.Popen(["bash", os.path.join(SRC, "tests/ha/pgcluster"), w.pg.dir, "sql", "p",
+                           "begin; lock table weft.kv in access exclusive mode;"
+                           " select pg_sleep(55)"], stdout=subprocess.DEVNULL) as lock:
+        try:
+            eventually(lambda: w.sql("select count(*) from pg_locks where granted and"
+                                     " mode = 'AccessExclusiveLock' and"
+                                     " relation = 'weft.kv'::regclass") == "1", what="the lock")
+            w.start("b")
+            eventually(lambda: w.sql("select count(*) from pg_stat_activity where"
+                                     " application_name = 'weft-snapshot $' and"
+                                     " wait_event_type = 'Lock'") == "1", what="b waits")
+            w.run["b"].terminate()
+            check(w.ended("b"), 0)
+            check(lock.poll(), None, "the lock, while b ends")
+            check("unavailable" in w.log("b"), False, "b gave the question up by itself")
+        finally:
+            w.sql("select pg_terminate_backend(pid) from pg_locks where granted and"
+                  " mode = 'AccessExclusiveLock' and relation = 'weft.kv'::regclass")
+    w.start("b")
+    w.serves("b")
+    has_files(w.client("b"), "d", 20)
+
+
+def test_a_signal_is_heard_between_the_claim_and_service(w):
+    w.sql("revoke insert on weft.log from weft")
+    try:
+        w.start("a")
+        w.says("a", "permission denied")
+        w.run["a"].terminate()
+        check(w.ended("a"), 1)
+    finally:
+        w.sql("grant insert on weft.log to weft")
+    check("before anything was served" in w.log("a"), True, w.log("a")[-800:])
+    w.start("b")
+    w.serves("b")
+
+
 def test_a_standby_takes_over_from_one_that_was_killed(w):
     both(w)
     c = w.client("a")
