@@ -40,6 +40,7 @@ struct pg_redo {
 	_Atomic uint64_t pr_acked; /* as pg_redo_look has seen it */
 	_Atomic bool pr_up;	   /* it answered the last look */
 	uint8_t pr_ident[KV_REDO_ID];
+	uint32_t pr_lease_said;	  /* of the holder; under pr_lock */
 	_Atomic uint64_t pr_keep; /* this copy needs no batch up to it */
 	_Atomic bool pr_keep_due; /* PostgreSQL was not told yet */
 
@@ -77,6 +78,12 @@ static int look_locked(struct pg_redo *pr, struct pg_row *row, char *err, size_t
 	if (rc)
 		return fail(rc, err, errlen, pg_watch_why(pr->pr_watch));
 	atomic_store(&pr->pr_acked, row->r_acked);
+	if (row->r_lease_ms && row->r_lease_ms != pr->pr_o.o_lease_ms && !row->r_free &&
+	    row->r_lease_ms != pr->pr_lease_said)
+		log_warn("mds.log_lease is %u ms here, and %u ms at the process that holds "
+			 "instance %u: it is waited for as long as the longer one says",
+			 pr->pr_o.o_lease_ms, row->r_lease_ms, pr->pr_o.o_inst);
+	pr->pr_lease_said = row->r_lease_ms;
 	return 0;
 }
 

@@ -18,7 +18,8 @@
  *   number, so that a statement of an earlier connection that is still under way changes nothing.
  * - While pg_log_live() is true, no other process has claimed the instance. It ends 0.75 L after
  *   the moment at which the newest answered statement was sent (CLOCK_BOOTTIME); another process
- *   claims when it has seen the row unchanged for L. Only the rates of the clocks matter.
+ *   claims when it has seen the row unchanged for the L that the row has, and for its own. Only the
+ *   rates of the clocks matter.
  *   Look at the state first, then at pg_log_live(), then answer.
  *
  * What to know:
@@ -40,7 +41,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#define PG_VERSION 1u /* of the schema */
+#define PG_VERSION 2u /* of the schema */
 #define PG_WHY	   240
 #define PG_HEAD	   128
 
@@ -48,7 +49,8 @@ struct pg_options {
 	const char *o_conninfo; /* libpq's; several hosts; kept by the caller while it is used */
 	uint32_t o_inst;
 	const char *o_owner;  /* who claims: a node's name, for people */
-	uint32_t o_lease_ms;  /* L, at least 100; the same for all processes of an instance */
+	uint32_t o_lease_ms;  /* L, at least 100. A claim writes it into the row, and the others
+			       * wait for it where their own is shorter */
 	uint32_t o_answer_ms; /* a statement has so long, then its outcome is unknown; 0: L */
 	uint32_t o_replicas;  /* 2: a commit is at a synchronous standby too; 1: it may be alone */
 	uint32_t o_rank_ms;   /* a claim waits so much longer than L */
@@ -67,6 +69,7 @@ struct pg_row {
 	uint64_t r_epoch, r_batch, r_beat;
 	uint64_t r_acked;    /* the process that holds it knew that this batch was durable */
 	bool r_free;	     /* no process holds it: it was released, or never claimed */
+	uint32_t r_lease_ms; /* of the process that claimed it last; 0: not known */
 	uint8_t r_ident[16]; /* of the log: one that was set back must get another */
 };
 
@@ -109,7 +112,8 @@ void pg_watch_close(struct pg_watch *w);
  * the schema's version is another. Call it every L / 20 or so. */
 int pg_watch_look(struct pg_watch *w, struct pg_row *row);
 const char *pg_watch_why(const struct pg_watch *w);
-/* Has the row been free, or unchanged in quick answers without a gap for L and o_rank_ms? */
+/* Has the row been free, or unchanged in quick answers without a gap for L and o_rank_ms? L is the
+ * longer one of the row's and its own. */
 bool pg_watch_due(const struct pg_watch *w);
 /* Claims the row as pg_watch_look() has seen it last. Call it when pg_watch_due() says so; or at
  * once, if it is certain that the holder runs no more (it ran on this machine, and its lock on
@@ -189,7 +193,8 @@ struct pg_init {
 	int64_t i_inst;	    /* an instance to make, if it is not there; -1: none */
 	bool i_new;	    /* out: the schema was made now */
 };
-/* Makes the schema, or sees that it is there; nothing is changed if it fails. 0; or negative, with
+/* Makes the schema, brings an older one to this version, or sees that it is there; nothing is changed
+ * if it fails. 0; or negative, with
  * the reason in why. */
 int pg_init(struct pg_init *i, char why[PG_WHY]);
 /* True when the conninfo has a password in it: others see it in the list of processes. */

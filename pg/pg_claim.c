@@ -124,7 +124,8 @@ static int read_row(struct pg_watch *w, struct pg_row *row, uint64_t deadline)
 		return strstr(w->w_why, "this program knows") ? -ENOTSUP : -EAGAIN;
 	pg_arg_int(&a, w->w_o.o_inst);
 	if (pg_conn_run(c,
-			"select epoch, batch, beat, acked, (owner = '')::int::int8, ident"
+			"select epoch, batch, beat, acked, (owner = '')::int::int8, ident,"
+			" lease_ms"
 			" from instance where id = $1",
 			&a, deadline, &res) != PG_DONE) {
 		PQclear(res);
@@ -135,7 +136,8 @@ static int read_row(struct pg_watch *w, struct pg_row *row, uint64_t deadline)
 				       .r_batch = pg_num(res, 0, 1),
 				       .r_beat = pg_num(res, 0, 2),
 				       .r_acked = pg_num(res, 0, 3),
-				       .r_free = pg_num(res, 0, 4)};
+				       .r_free = pg_num(res, 0, 4),
+				       .r_lease_ms = (uint32_t)pg_num(res, 0, 6)};
 	else
 		err = -ENOENT;
 	if (!err && PQgetlength(res, 0, 5) == sizeof(row->r_ident))
@@ -179,7 +181,8 @@ int pg_watch_look(struct pg_watch *w, struct pg_row *row)
 
 bool pg_watch_due(const struct pg_watch *w)
 {
-	uint64_t wait = (uint64_t)w->w_o.o_lease_ms + w->w_o.o_rank_ms;
+	uint32_t own = w->w_o.o_lease_ms, its = w->w_row.r_lease_ms;
+	uint64_t wait = (uint64_t)(its > own ? its : own) + w->w_o.o_rank_ms;
 
 	return w->w_seen && (w->w_row.r_free || w->w_at - w->w_since >= wait * 1000000);
 }
@@ -238,9 +241,10 @@ static int claim_row(struct pg_watch *w, struct pg_conn *c, const char *owner, u
 		pg_arg_int(&a, w->w_row.r_beat);
 		pg_arg_text(&a, owner);
 		pg_arg_int(&a, pg_random());
+		pg_arg_int(&a, w->w_o.o_lease_ms);
 		end = pg_conn_run(c,
 				  "update instance set epoch = epoch + 1, beat = beat + 1,"
-				  " owner = $5, session = $6"
+				  " owner = $5, session = $6, lease_ms = $7"
 				  " where id = $1 and epoch = $2 and batch = $3 and beat = $4",
 				  &a, deadline, &res);
 		one = end == PG_DONE && !strcmp(PQcmdTuples(res), "1");

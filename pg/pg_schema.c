@@ -23,7 +23,8 @@ static const char tables[] =
 	" addresses text not null default '', epoch int8 not null default 0,"
 	" session int8 not null default 0, batch int8 not null default 0,"
 	" acked int8 not null default 0, beat int8 not null default 0,"
-	" owner text not null default '', turn int8 not null default 4096) with (fillfactor = 10);"
+	" owner text not null default '', turn int8 not null default 4096,"
+	" lease_ms int8 not null default 0) with (fillfactor = 10);"
 	"create table weft.log (part int not null, batch int8 not null, data bytea not null,"
 	" primary key (part, batch)) partition by list (part);"
 	"alter table weft.log alter column data set storage external;"
@@ -56,9 +57,14 @@ static const char tables[] =
 	" end loop;"
 	" execute 'truncate ' || t; return 1; end $$;"
 	"revoke all on function weft.free_part(int), weft.standbys() from public;"
-	"insert into weft.meta values (1);";
+	"insert into weft.meta values (2);";
 
-_Static_assert(PG_VERSION == 1 && PG_TURNS == 4, "the text above has them");
+/* From version 1. */
+static const char upgrade[] =
+	"alter table weft.instance add column lease_ms int8 not null default 0;"
+	"update weft.meta set version = 2;";
+
+_Static_assert(PG_VERSION == 2 && PG_TURNS == 4, "the text above has them");
 
 static const char grants[] =
 	"grant usage on schema weft to %1$s;"
@@ -177,6 +183,8 @@ static int make(struct pg_conn *c, struct pg_init *i, uint64_t deadline)
 				 "the schema in PostgreSQL has version %lld, this program knows %u",
 				 (long long)version, PG_VERSION);
 			err = -ENOTSUP;
+		} else if (!err && version < PG_VERSION) {
+			err = run(c, upgrade, deadline);
 		}
 	} else if (!err) {
 		i->i_new = true;

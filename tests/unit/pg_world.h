@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { WORLD_L = 1500, WORLD_WAIT_MS = 60000 };
@@ -28,6 +29,22 @@ static inline bool world_try(const char *what)
 static inline void world(const char *what)
 {
 	ck_assert_msg(world_try(what), "pgcluster %s", what);
+}
+
+/* False: all users here are one, and PostgreSQL does not run as root. */
+static inline bool world_may_run(void)
+{
+	int status = 1;
+	pid_t pid;
+
+	if (access("/usr/lib/postgresql", X_OK))
+		return false;
+	if (getuid())
+		return true;
+	pid = fork();
+	if (!pid)
+		_exit(setuid(65534) ? 1 : 0);
+	return waitpid(pid, &status, 0) == pid && !status;
 }
 
 /* False: there is no PostgreSQL here, or it cannot run. */

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pg_row_test.c - what an instance's row in PostgreSQL tells other processes (pg/pg.h): the lease
+ * of the one that holds it. At a real primary with two synchronous standbys.
+ */
+#include "tests/unit/pg_world.h"
+#include <errno.h>
+
+/* The row says how long the holder's lease is: who has a shorter one waits for it all the same. */
+START_TEST(a_claim_waits_for_the_lease_of_the_holder)
+{
+	struct pg_options o = world_options("p", 1), other = o;
+	struct pg_watch *w = world_watch(&o), *v;
+	struct pg_log *l = world_claim(w);
+	struct pg_row row;
+	uint64_t end;
+
+	other.o_lease_ms = 300;
+	v = world_watch(&other);
+	pg_log_stop(l);
+	WAIT_FOR((pg_watch_look(v, &row), usleep(5000), pg_watch_due(v)));
+	ck_assert_uint_eq(row.r_lease_ms, WORLD_L);
+	end = clock_boot_ns();
+	ck_assert_uint_gt(end, pg_log_lease_end(l));
+	pg_log_close(l, false);
+	WAIT_FOR(!pg_watch_look(v, &row) && !pg_watch_claim(v, &l));
+	WAIT_FOR(!pg_watch_look(w, &row));
+	ck_assert_uint_eq(row.r_lease_ms, 300);
+	pg_log_close(l, false);
+	pg_watch_close(v);
+	pg_watch_close(w);
+}
+END_TEST
+
+/* The tables of version 1 had no lease in the row. */
+START_TEST(older_tables_are_brought_to_this_version)
+{
+	struct pg_init i = {.i_conninfo = world_text(world_conninfo("p", "postgres")),
+			    .i_role = "weft",
+			    .i_inst = 2};
+	struct pg_options o = world_options("p", 2);
+	struct pg_watch *w = world_watch(&o);
+	char why[PG_WHY] = "";
+	struct pg_row row;
+	struct pg_log *l;
+
+	sql("p", "update instance set batch = 7, epoch = 3 where id = 2");
+	sql("p", "alter table instance drop column lease_ms; update meta set version = 1");
+	WAIT_FOR(pg_watch_look(w, &row) == -ENOTSUP);
+	ck_assert_msg(strstr(pg_watch_why(w), "version 1"), "%s", pg_watch_why(w));
+	ck_assert_msg(!pg_init(&i, why), "%s", why);
+	ck_assert(!i.i_new);
+	WAIT_FOR(!pg_watch_look(w, &row));
+	ck_assert_uint_eq(row.r_batch, 7);
+	ck_assert_uint_eq(row.r_epoch, 3);
+	ck_assert_uint_eq(row.r_lease_ms, 0);
+	l = world_claim(w);
+	WAIT_FOR(!pg_watch_look(w, &row));
+	ck_assert_uint_eq(row.r_lease_ms, WORLD_L);
+	pg_log_close(l, false);
+	pg_watch_close(w);
+}
+END_TEST
+
+int main(void)
+{
+	const TTest *const tests[] = {a_claim_waits_for_the_lease_of_the_holder,
+				      older_tables_are_brought_to_this_version, NULL};
+	Suite *s = suite_create("pg_row");
+	int status;
+
+	if (!world_may_run()) {
+		puts("1..0 # SKIP no PostgreSQL that may run here (tools/setup tests)");
+		return 0;
+	}
+	if (!world_make()) {
+		puts("1..1\nnot ok 1 - PostgreSQL starts");
+		world_try("end");
+		return 1;
+	}
+	unit_add(s, "pg_row", NULL, NULL, 60, tests);
+	status = unit_run(s);
+	world_try("end");
+	return status;
+}
