@@ -160,6 +160,9 @@ const struct conf_key conf_keys[] = {
 	  "How long a standby sees no sign of the server before it takes over; with mds.log." },
 	{ "mds.log_rank", CONF_SECONDS, "0s", "0s..60s",
 	  "A standby waits so much longer than mds.log_lease: of several, each another time." },
+	{ "mds.node", CONF_STR, "", NULL,
+	  "Name of this machine among the nodes of an instance; with mds.log. Empty: its host "
+	  "name." },
 	{ "mds.log_copies", CONF_INT, "2", "1..2",
 	  "With mds.log: 2: a change is answered when a synchronous standby of PostgreSQL has it "
 	  "too; 1: when PostgreSQL has it." },

@@ -20,6 +20,7 @@
 #include "mds/nfs4/op_attr.h"
 #include "mds/nfs4/op_state.h"
 #include "mds/identity.h"
+#include "mds/member.h"
 #include "mds/mds_addr.h"
 #include "mds/mds_gauges.h"
 #include "mds/mds_live.h"
@@ -537,6 +538,7 @@ static void may_serve(void *arg)
 	told_grace = st_in_grace(mds.m_st);
 	tell_systemd(told_grace);
 	op_serve(&mds);
+	member_serves();
 }
 
 static int living(void *arg, uint32_t **clients, size_t *n, uint32_t *next)
@@ -950,5 +952,5 @@ int main(int argc, char **argv)
 		die("the configuration", strerror(ENOMEM));
 	main_serve(conf);
 	conf_free(conf);
-	return restoring && !atomic_load(&restored);
+	return member_moved() ? MEMBER_MOVED : restoring && !atomic_load(&restored);
 }

@@ -5,6 +5,7 @@
 #include "base/conf.h"
 #include "base/log.h"
 #include "mds/admin/admin_standby.h"
+#include "mds/member.h"
 #include "mds/pg_redo.h"
 #include <errno.h>
 #include <poll.h>
@@ -25,7 +26,7 @@
 static struct {
 	pthread_mutex_t l_lock;
 	struct pg_redo *l_redo; /* NULL: none is open */
-	char l_owner[96];
+	char l_node[64], l_owner[96];
 	int l_told; /* readable while a signal to stop is pending; open until the process ends */
 	char l_said[512]; /* why this process waits, as it was logged last */
 	const struct http_opts *l_web;
@@ -183,30 +184,59 @@ static int hear_begin(struct mds *m)
 	return rc ? rc : -pthread_detach(t);
 }
 
-/* Follows the log until it is this process's. A claim by a process that cannot serve would keep out
- * one that can, so this one looks at its copy first; and once before it stands by, so that somebody
- * hears of it. */
+/* Takes the log, or follows it: one step. A claim by a process that cannot serve would keep out one
+ * that can, so this one looks at its copy first; and once before it stands by (then fitted is set),
+ * so that somebody hears of it. took: what it took, where *due. */
+static int take_or_follow(struct kv *kv, const struct ns_identity *id, bool *due, bool *fitted,
+			  struct member_took *took, char *err, size_t errlen)
+{
+	struct pg_redo *pr = the_log.l_redo;
+	struct kv_redo_state st;
+	uint64_t from;
+	int rc = pg_redo_look(pr, due, err, errlen);
+
+	if (rc)
+		return rc;
+	pg_redo_seen(pr, &took->mt_free, &took->mt_detection_ms);
+	*due = *due && !(took->mt_free && member_yields());
+	kv_redo_state(kv, &st);
+	from = clock_mono_ms();
+	rc = kv_follow(kv, err, errlen);
+	if (!rc && (*due || !*fitted))
+		rc = ns_identity_check(kv, id, err, errlen);
+	if (!rc && !*due && !*fitted)
+		rc = kv_fits(kv, err, errlen);
+	*fitted = *fitted || !rc;
+	if (!rc && *due)
+		rc = kv_promote(kv, err, errlen);
+	if (!rc && *due) {
+		took->mt_claim_ms = pg_redo_claim_ms(pr);
+		took->mt_filling_ms = clock_mono_ms() - from;
+		took->mt_filling_ms -= took->mt_filling_ms > took->mt_claim_ms
+					       ? took->mt_claim_ms
+					       : took->mt_filling_ms;
+	} else if (!rc) {
+		/* What the look saw, which came before it. */
+		member_follows(st.rs_last);
+	}
+	return rc;
+}
+
+/* Follows the log until it is this process's. */
 static int become_holder(struct kv *kv, const struct pg_redo_opts *o, const struct ns_identity *id,
 			 char *err, size_t errlen)
 {
-	struct pg_redo *pr = the_log.l_redo;
-	bool due, fitted = false;
+	struct member_took took = {0};
+	bool due = false, fitted = false;
 	char line[128];
 	int rc;
 
 	for (;;) {
-		rc = pg_redo_look(pr, &due, err, errlen);
-		if (!rc)
-			rc = kv_follow(kv, err, errlen);
-		if (!rc && (due || !fitted))
-			rc = ns_identity_check(kv, id, err, errlen);
-		if (!rc && !due && !fitted)
-			rc = kv_fits(kv, err, errlen);
-		fitted = fitted || !rc;
-		if (!rc && due)
-			rc = kv_promote(kv, err, errlen);
-		if (!rc && due)
+		rc = take_or_follow(kv, id, &due, &fitted, &took, err, errlen);
+		if (!rc && due) {
+			member_holds(&took);
 			return 0;
+		}
 		if (!rc) {
 			snprintf(line, sizeof(line),
 				 "standby: another process holds instance %u, or did until now",
@@ -218,18 +248,42 @@ static int become_holder(struct kv *kv, const struct pg_redo_opts *o, const stru
 		} else {
 			return rc;
 		}
-		log_wait(kv, o->po_lease_ms / 20 + 1);
+		log_wait(kv, member_pause_ms(o->po_lease_ms / 20 + 1));
 	}
 }
 
-static void make_owner(const char *store)
+static void make_owner(const char *node, const char *store)
 {
-	char host[64] = "";
-
-	gethostname(host, sizeof(host) - 1);
+	if (*node)
+		snprintf(the_log.l_node, sizeof(the_log.l_node), "%s", node);
+	else
+		gethostname(the_log.l_node, sizeof(the_log.l_node) - 1);
 	/* The end of the path says more than its beginning. */
-	snprintf(the_log.l_owner, sizeof(the_log.l_owner), "%.40s:%s", host,
+	snprintf(the_log.l_owner, sizeof(the_log.l_owner), "%.40s:%s", the_log.l_node,
 		 strlen(store) > 45 ? store + strlen(store) - 45 : store);
+}
+
+static uint64_t last_batch(void *pr)
+{
+	struct kv_redo_state st;
+
+	pg_redo_kv(pr)->r_ops->ro_state(pr, &st);
+	return st.rs_last;
+}
+
+/* Says in PostgreSQL what this process is. The server works without it. */
+static void begin_member(const struct pg_redo_opts *o)
+{
+	const struct member_opts mo = {.mo_conninfo = o->po_conninfo,
+				       .mo_node = the_log.l_node,
+				       .mo_name = the_log.l_owner,
+				       .mo_inst = o->po_inst,
+				       .mo_lease_ms = o->po_lease_ms};
+	int rc = member_start(&mo);
+
+	if (rc)
+		log_warn("instance %u: cannot tell in PostgreSQL what this process is: %s",
+			 o->po_inst, strerror(-rc));
 }
 
 int mds_log_open(struct mds *m, const struct conf *conf, const struct ns_identity *id,
@@ -250,7 +304,7 @@ int mds_log_open(struct mds *m, const struct conf *conf, const struct ns_identit
 	struct kv_redo_state st;
 	int rc;
 
-	make_owner(store);
+	make_owner(conf_str(conf, "mds.node"), store);
 	sigset_stop(&stop);
 	the_log.l_told = o.po_wake = signalfd(-1, &stop, SFD_CLOEXEC);
 	if (o.po_wake < 0) {
@@ -261,6 +315,7 @@ int mds_log_open(struct mds *m, const struct conf *conf, const struct ns_identit
 	rc = pg_redo_open(&the_log.l_redo, &o, err, errlen);
 	if (rc)
 		return rc;
+	begin_member(&o);
 	opts->ko_redo = pg_redo_kv(the_log.l_redo);
 	opts->ko_follow = true;
 	/* An empty store is filled first: that may take longer than systemd waits for a start. */
@@ -278,6 +333,8 @@ int mds_log_open(struct mds *m, const struct conf *conf, const struct ns_identit
 	rc = become_holder(m->m_kv, &o, id, err, errlen);
 	log_waits_no_more();
 	rc = rc ? rc : hear_begin(m);
+	if (!rc)
+		member_log(last_batch, the_log.l_redo);
 	if (!rc)
 		rc = pg_redo_fold(the_log.l_redo);
 	if (rc)
@@ -329,7 +386,12 @@ void mds_log_close(void)
 	pr = the_log.l_redo;
 	the_log.l_redo = NULL;
 	pthread_mutex_unlock(&the_log.l_lock);
+	if (pr) {
+		member_let_go(last_batch(pr));
+		member_log(NULL, NULL);
+	}
 	if (pr && pg_redo_close(pr))
 		log_warn("PostgreSQL did not hear that the instance is free: another process takes "
 			 "it when the lease is over");
+	member_stop();
 }

@@ -9,6 +9,7 @@
  * the checkpoints' thread, which may wait for pr_lock.
  */
 #include "mds/pg_redo.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "pg/pg.h"
 #include <endian.h>
@@ -46,6 +47,7 @@ struct pg_redo {
 
 	_Atomic(struct pg_log *) pr_log; /* NULL: this process holds nothing */
 	_Atomic bool pr_stop;
+	_Atomic uint64_t pr_claim_ms;
 
 	struct pg_fold *pr_fold;
 	pthread_t pr_folder;
@@ -140,8 +142,11 @@ static int redo_take(void *log, struct kv_redo_end *end, char *err, size_t errle
 
 	/* It was taken before, and then could not be read. */
 	if (!l) {
+		uint64_t from = clock_mono_ms();
+
 		pthread_mutex_lock(&pr->pr_lock);
 		rc = pg_watch_claim(pr->pr_watch, &l);
+		atomic_store(&pr->pr_claim_ms, clock_mono_ms() - from);
 		if (rc)
 			fail(rc, err, errlen, pg_watch_why(pr->pr_watch));
 		pthread_mutex_unlock(&pr->pr_lock);
@@ -558,6 +563,19 @@ int pg_redo_look(struct pg_redo *pr, bool *due, char *err, size_t errlen)
 	if (!rc && memcmp(row.r_ident, pr->pr_ident, KV_REDO_ID))
 		return fail(-ESTALE, err, errlen, "it was replaced by another log");
 	return rc;
+}
+
+void pg_redo_seen(struct pg_redo *pr, bool *free, uint64_t *quiet_ms)
+{
+	pthread_mutex_lock(&pr->pr_lock);
+	*free = pg_watch_free(pr->pr_watch);
+	*quiet_ms = pg_watch_quiet_ms(pr->pr_watch);
+	pthread_mutex_unlock(&pr->pr_lock);
+}
+
+uint64_t pg_redo_claim_ms(const struct pg_redo *pr)
+{
+	return atomic_load(&pr->pr_claim_ms);
 }
 
 void pg_redo_stop(struct pg_redo *pr)

@@ -41,6 +41,11 @@ const struct kv_redo *pg_redo_kv(struct pg_redo *pr);
  * succeed now: nobody holds the instance, or the holder's lease is over. -ENOENT: there is no such
  * instance. */
 int pg_redo_look(struct pg_redo *pr, bool *due, char *err, size_t errlen);
+/* What the newest look saw: is nobody the holder, and for how long (ms) is the row unchanged? On
+ * the thread that looks. */
+void pg_redo_seen(struct pg_redo *pr, bool *free, uint64_t *quiet_ms);
+/* How long the claim took, ms; 0: there was none. */
+uint64_t pg_redo_claim_ms(const struct pg_redo *pr);
 /* The holder: folds the log into the table from now on, on a thread of its own, and frees what all
  * copies have. */
 int pg_redo_fold(struct pg_redo *pr);

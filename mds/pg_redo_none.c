@@ -32,6 +32,19 @@ int pg_redo_look(struct pg_redo *pr, bool *due, char *err, size_t errlen)
 	return pg_redo_check("", err, errlen);
 }
 
+void pg_redo_seen(struct pg_redo *pr, bool *free, uint64_t *quiet_ms)
+{
+	(void)pr;
+	*free = false;
+	*quiet_ms = 0;
+}
+
+uint64_t pg_redo_claim_ms(const struct pg_redo *pr)
+{
+	(void)pr;
+	return 0;
+}
+
 int pg_redo_fold(struct pg_redo *pr)
 {
 	(void)pr;

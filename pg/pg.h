@@ -115,6 +115,9 @@ const char *pg_watch_why(const struct pg_watch *w);
 /* Has the row been free, or unchanged in quick answers without a gap for L and o_rank_ms? L is the
  * longer one of the row's and its own. */
 bool pg_watch_due(const struct pg_watch *w);
+/* What the newest looks saw: is the row free, and for how long (ms) is it unchanged? */
+bool pg_watch_free(const struct pg_watch *w);
+uint64_t pg_watch_quiet_ms(const struct pg_watch *w);
 /* Claims the row as pg_watch_look() has seen it last. Call it when pg_watch_due() says so; or at
  * once, if it is certain that the holder runs no more (it ran on this machine, and its lock on
  * the store is free). 0: this process holds it. -EAGAIN: the row has moved. -ETIMEDOUT: it is

@@ -187,6 +187,16 @@ bool pg_watch_due(const struct pg_watch *w)
 	return w->w_seen && (w->w_row.r_free || w->w_at - w->w_since >= wait * 1000000);
 }
 
+bool pg_watch_free(const struct pg_watch *w)
+{
+	return w->w_seen && w->w_row.r_free;
+}
+
+uint64_t pg_watch_quiet_ms(const struct pg_watch *w)
+{
+	return w->w_seen ? (w->w_at - w->w_since) / 1000000 : 0;
+}
+
 /* ---- claim ---- */
 
 /* The server process of the holder has the row locked: it may belong to a process that stands

@@ -66,6 +66,8 @@ enum pg_end pg_conn_prepare(struct pg_conn *c, const char *name, const char *sql
 int pg_conn_wait(struct pg_conn *c, bool write, uint64_t deadline);
 /* Looks at the version of the schema. -ENOTSUP, -EAGAIN. */
 int pg_conn_version(struct pg_conn *c, uint64_t deadline);
+/* pg_member.c: its tables, where they are not there, and their grants; %1$s is the role. */
+extern const char pg_member_tables[];
 /* An integer of any width of a binary result. */
 uint64_t pg_num(const PGresult *r, int row, int column);
 

@@ -201,6 +201,10 @@ static int make(struct pg_conn *c, struct pg_init *i, uint64_t deadline)
 		snprintf(sql, sizeof(sql), grants, role);
 		err = run(c, sql, deadline);
 	}
+	if (!err) {
+		snprintf(sql, sizeof(sql), pg_member_tables, role);
+		err = run(c, sql, deadline);
+	}
 	if (!err && n >= 0) {
 		snprintf(sql, sizeof(sql), instance, n, 4 * n, 4 * n + 1, 4 * n + 2, 4 * n + 3);
 		err = run(c, sql, deadline);

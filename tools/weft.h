@@ -170,6 +170,8 @@ extern const struct column ds_columns[], client_columns[], layout_columns[], fil
 extern const struct column top_tag_columns[], top_client_columns[], top_server_columns[],
 	top_export_columns[], top_directory_columns[], heat_directory_columns[],
 	heat_file_columns[];
+extern const struct column instance_columns[];
+extern const struct weft_opt instance_options[], instance_move_options[], instance_make_options[];
 extern const struct column du_columns[], du_user_columns[];
 extern const struct column tag_columns[], tag_client_columns[], config_columns[], token_columns[],
 	pin_columns[];
@@ -199,6 +201,7 @@ weft_cmd cmd_client_list, cmd_client_evict;
 weft_cmd cmd_layout_list, cmd_layout_recall;
 weft_cmd cmd_du, cmd_events, cmd_find, cmd_heat, cmd_top, cmd_trace;
 weft_cmd cmd_pg_init;
+weft_cmd cmd_instance_list, cmd_instance_move, cmd_instance_drain;
 weft_cmd cmd_token_create, cmd_token_list, cmd_token_revoke;
 weft_cmd cmd_xattr_show, cmd_xattr_set, cmd_xattr_remove;
 /* Gets all arguments behind its name: its options are the checker's. */

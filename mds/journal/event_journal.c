@@ -30,7 +30,7 @@ struct ev_row {
 	uint64_t ero_ino;
 } __attribute__((packed));
 _Static_assert(sizeof(struct ev_row) == 23, "event, version 1");
-_Static_assert(EV_KINDS == 29, "a kind's number is stored");
+_Static_assert(EV_KINDS == 32, "a kind's number is stored");
 #define ROW_MAX (sizeof(struct ev_row) + EV_SUBJECT_MAX + EV_TEXT_MAX)
 #define KEY_LEN 9
 
@@ -63,6 +63,9 @@ static const char *const names[EV_KINDS] = {
 	[EV_POLICY_REFUSED] = "policy-refused",
 	[EV_TRASH_EMPTIED] = "trash-emptied",
 	[EV_TRASH_DAMAGED] = "trash-damaged",
+	[EV_TAKEOVER] = "takeover",
+	[EV_INSTANCE_MOVE] = "instance-move",
+	[EV_STANDBY] = "standby",
 };
 
 static struct {

@@ -54,6 +54,9 @@ enum ev_kind {
 	EV_POLICY_REFUSED = 26, /* a client set a policy, or a name of ours, that is refused */
 	EV_TRASH_EMPTIED = 27,	/* early, because room got short */
 	EV_TRASH_DAMAGED = 28,	/* a row of the trash cannot be read, and was set aside */
+	EV_TAKEOVER = 29,	/* this process took the instance, and serves */
+	EV_INSTANCE_MOVE = 30,	/* of the instance to another node: begun, ended, refused */
+	EV_STANDBY = 31,	/* one came, went, fell behind */
 	EV_KINDS
 };
 const char *ev_kind_name(enum ev_kind k);

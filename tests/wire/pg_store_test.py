@@ -486,14 +486,22 @@ def around(pg):
         w.down()
 
 
-def main():
+def missing():
+    """Why there is nothing to test; or None."""
     if not glob.glob("/usr/lib/postgresql/*/bin/initdb"):
-        return tap.skip("there is no PostgreSQL")
+        return "there is no PostgreSQL"
     got = subprocess.run([program("weft-mds"), "--check=values", "-o",
                           "mds.log=postgresql:host=/"], capture_output=True, text=True,
                          check=False)
     if "built without PostgreSQL" in got.stderr:
-        return tap.skip("weft-mds was built without PostgreSQL")
+        return "weft-mds was built without PostgreSQL"
+    return None
+
+
+def main():
+    skip = missing()
+    if skip:
+        return tap.skip(skip)
     pg = Postgres()
     try:
         return tap.run(tap.named(globals()), lambda name: around(pg))

@@ -1,0 +1,252 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Two instances over two nodes, whose logs are in PostgreSQL: each node holds one and stands by for
+the other. weft instance shows them, and moves them on command. Prints TAP.
+
+The nodes are the processes "a" and "b" of each instance, with mds.node n1 and n2. A process that
+ends is started again, as systemd does.
+"""
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
+from harness import *  # noqa: E402,F403
+from daemons import environment, program  # noqa: E402
+import pg_store_test as base  # noqa: E402
+from pg_store_test import Postgres, ask, has_files, make_files  # noqa: E402
+
+NODES = ("n1", "n2")
+NUMBERS = itertools.count(1)
+MOVED = 75  # MEMBER_MOVED of weft-mds
+
+
+class Pair(base.World):
+    """One instance: "a" is its process on n1, "b" that on n2."""
+
+    def __init__(self, pg, inst, port):
+        super().__init__(pg, inst)
+        self.port = {"a": port, "b": port + 1, "ds": port + 2}
+        self.ended_with, self.lock, self.over = [], threading.Lock(), False
+        self.keeper = None
+
+    def keys(self, name, *more):
+        return super().keys(name, f"mds.node={NODES['ab'.index(name)]}", *more)
+
+    def keep(self):
+        """Starts again what ends, until the end of the test."""
+        def turn():
+            while not self.over:
+                with self.lock:
+                    for name in "ab":
+                        p = self.run.get(name)
+                        if p and p.poll() is not None:
+                            self.ended_with.append((name, p.returncode))
+                            self.start(name)
+                time.sleep(0.02)
+        self.keeper = threading.Thread(target=turn, daemon=True)
+        self.keeper.start()
+
+    def strike(self, name):
+        """kill -9; it comes back by itself."""
+        with self.lock:
+            self.run[name].kill()
+
+    def down(self):
+        self.over = True
+        if self.keeper:
+            self.keeper.join()
+        super().down()
+
+
+class Nodes:
+    """Instances over the two nodes."""
+
+    def __init__(self, pg, n):
+        self.pg = pg
+        self.inst = [Pair(pg, next(NUMBERS), 12111 + 40 * i) for i in range(n)]
+        for w in self.inst:
+            w.ds()
+        self.stack = contextlib.ExitStack()
+
+    def weft(self, *args, status=0):
+        done = subprocess.run(
+            [program("weft"), "instance", *args, "--log",
+             f"host={self.pg.dir}/p dbname=postgres user=weft"], capture_output=True, text=True,
+            timeout=120, check=False, env=environment("weft"))
+        check(done.returncode, status, f"weft instance {args}: {done.stdout}{done.stderr}")
+        return done.stdout if not status else done.stderr
+
+    def list(self):
+        mine = {w.inst for w in self.inst}
+        return {i["instance"]: i for i in json.loads(self.weft("list", "--json"))
+                if i["instance"] in mine}
+
+    def held(self):
+        """Who holds each, in order; None: nobody."""
+        got = self.list()
+        return [got[w.inst]["holder"] if got[w.inst]["held"] else None for w in self.inst]
+
+    def ready(self):
+        """Each is held, and a standby that has all of it is up."""
+        return all(i["held"] and i["holder"] and
+                   any(s["up"] and s["node"] != i["holder"] and s["lag_batches"] == 0
+                       for s in i["standbys"]) for i in self.list().values())
+
+    def wait(self):
+        eventually(self.ready, 120, "each is held, and has a standby")
+
+    def down(self):
+        for w in self.inst:
+            w.down()
+            # The next test's drain must not find it.
+            w.sql("delete from weft.fold where inst = $; delete from weft.reader where inst = $;"
+                  "delete from weft.instance where id = $")
+
+
+def serve(w, first_, second):
+    w.start(first_)
+    w.serves(first_)
+    w.start(second)
+    w.says(second, f"standby: another process holds instance {w.inst}")
+
+
+def active(nodes):
+    """The first is held by n1, the second by n2; each prefers that."""
+    one, two = nodes.inst
+    serve(one, "a", "b")
+    serve(two, "b", "a")
+    nodes.wait()
+    for w, node in ((one, "n1"), (two, "n2")):
+        nodes.weft("move", str(w.inst), "--prefer", node)
+        w.keep()
+    check(nodes.held(), ["n1", "n2"])
+
+
+def test_list_shows_who_holds_and_who_follows(nodes):
+    (w,) = nodes.inst
+    serve(w, "a", "b")
+    nodes.wait()
+    make_files(w.client("a"), "d", 20)
+
+    def standby():
+        (s,) = nodes.list()[w.inst]["standbys"]
+        return s
+    # The server adds batches of its own: events, what data servers do.
+    eventually(lambda: [standby()[k] for k in ("node", "up", "lag_batches", "lag_bytes", "lag_s")]
+               == ["n2", True, 0, 0, 0], 60, "it has all")
+    got = nodes.list()[w.inst]
+    check((got["holder"], got["epoch"], got["preferred"], got["move"]), ("n1", 1, None, None))
+    check(got["takeover"]["by"], "n1")
+    table = nodes.weft("list")
+    lines = [line.split() for line in table.splitlines()
+             if line.split()[0] == str(w.inst)]
+    check([line[1:3] for line in lines], [["n1", "holder"], ["n2", "standby"]], table)
+    # One that stands still is behind, and then gone.
+    stand_still(w.run["b"].pid)
+    make_files(w.client("a"), "e", 20)
+    eventually(lambda: standby()["lag_batches"] > 0 and standby()["lag_bytes"] > 0
+               and standby()["lag_s"] > 0 and not standby()["up"], 60, "it is behind, and gone")
+    check(" gone " in nodes.weft("list"), True)
+    said = nodes.weft("move", str(w.inst), "--to", "n2", status=1)
+    check("no standby on n2 is up" in said, True, said)
+    check(nodes.held(), ["n1"])
+    has_files(w.client("a"), "e", 20)
+
+
+def test_a_move_that_cannot_be_leaves_the_instance(nodes):
+    (w,) = nodes.inst
+    w.start("a")
+    w.serves("a")
+    inst = str(w.inst)
+    said = nodes.weft("move", inst, "--to", "n2", status=1)
+    check("no standby on n2 is up" in said, True, said)
+    said = nodes.weft("move", inst, "--to", "n1", status=1)
+    check("it is there already" in said, True, said)
+    said = nodes.weft("move", inst, "--home", status=1)
+    check("has no preferred node" in said, True, said)
+    said = nodes.weft("drain", "n1", status=1)
+    check("no standby elsewhere" in said, True, said)
+    nodes.weft("move", inst, status=2)
+    nodes.weft("move", "0", "--to", "n2", status=2)
+    check(w.run["a"].poll(), None, "a runs")
+    check(w.log("a").count("serving: boot"), 1)
+    w.stop("a")
+    said = nodes.weft("move", inst, "--to", "n2", status=1)
+    check("no process that holds it has answered" in said, True, said)
+    # It was withdrawn: who serves later does not obey it.
+    w.start("b")
+    w.serves("b")
+    w.start("a")
+    w.says("a", f"standby: another process holds instance {w.inst}")
+    nodes.wait()
+    check(nodes.list()[w.inst]["move"]["state"], "refused")
+    check(nodes.held(), ["n2"])
+
+
+def test_each_node_has_one_and_takes_both(nodes):
+    active(nodes)
+    one, two = nodes.inst
+    make_files(one.client("a"), "d", 20)
+    make_files(two.client("b"), "d", 20)
+    said = nodes.weft("drain", "n1")
+    check("1 instances have left n1" in said, True, said)
+    check(nodes.held(), ["n2", "n2"])
+    check(one.ended_with, [("a", MOVED)])
+    check(two.ended_with, [], "the other one")
+    has_files(one.client("b"), "d", 20)
+    nodes.wait()
+    # Nothing goes back by itself; on command it does.
+    check(nodes.held(), ["n2", "n2"])
+    said = nodes.weft("move", str(one.inst), "--home")
+    check(f"instance {one.inst} is at n1" in said, True, said)
+    nodes.wait()
+    # The node of the second dies: the first's clients see nothing.
+    boots = one.log("a").count("serving: boot")
+    two.strike("b")
+    eventually(lambda: nodes.held() == ["n1", "n1"], 120, "both are at n1")
+    two.serves("a")
+    has_files(two.client("a"), "d", 20)
+    check(one.log("a").count("serving: boot"), boots)
+    nodes.wait()
+    took = nodes.list()[two.inst]["takeover"]
+    check((took["by"], took["why"]), ("n1", "lease"))
+    check(took["detection_ms"] >= 1000 * base.LEASE_S, True, took)
+    nodes.weft("move", str(two.inst), "--home")
+    check(nodes.held(), ["n1", "n2"])
+
+
+@contextlib.contextmanager
+def around(pg, name):
+    nodes = Nodes(pg, 2 if "each_node" in name else 1)
+    try:
+        yield (nodes,)
+    except BaseException:
+        for w in nodes.inst:
+            for one in "ab":
+                print("\n".join(f"# {w.inst} {one}: {line}"
+                                for line in w.log(one).splitlines()[-12:]))
+        raise
+    finally:
+        nodes.down()
+
+
+def main():
+    skip = base.missing()
+    if skip:
+        return tap.skip(skip)
+    pg = Postgres()
+    try:
+        return tap.run(tap.named(globals()), lambda name: around(pg, name))
+    finally:
+        pg.down()
+
+
+if __name__ == "__main__":
+    main()
