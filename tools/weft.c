@@ -214,6 +214,12 @@ const struct command weft_commands[] = {
 	 "list the instances whose log is in PostgreSQL: who holds each, who stands by, and how "
 	 "far behind",
 	 "weft instance list", GROUP_CLUSTER, {instance_columns}},
+	{"instance", "make", 1, 1, false, cmd_instance_make, instance_make_options, "INSTANCE",
+	 "make this machine a node of an instance: check it, write its configuration and folder, "
+	 "start weft-mds@INSTANCE. Run again, it goes on",
+	 "weft instance make 2 --address 192.0.2.12 --interface eth0 --log \"host=192.0.2.5 "
+	 "dbname=postgres user=weft\" --cluster 01234567-89ab-cdef-0123-456789abcdef --dry-run", 0,
+	 {NULL}},
 	{"instance", "move", 1, 1, false, cmd_instance_move, instance_move_options, "INSTANCE",
 	 "move an instance to another node, and wait until it is served there",
 	 "weft instance move 2 --to node2", 0, {NULL}},

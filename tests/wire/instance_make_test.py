@@ -1,0 +1,114 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""weft instance make: what it writes, what it refuses, and that a server starts with it as far as
+PostgreSQL. The machines are those of cluster_test.py. Prints TAP. As root."""
+import contextlib
+import os
+import re
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
+import tap  # noqa: E402
+from harness import check  # noqa: E402
+from cluster_test import ENV, LONG, UID, machines, owners  # noqa: E402
+
+UUID = "01234567-89ab-cdef-0123-456789abcdef"
+LOG = "host=192.0.2.5 dbname=postgres user=weft"
+MAKE = ("--address", "192.0.2.12", "--interface", "e0", "--log", LOG)
+SECOND = ("instance", "make", "2", *MAKE, "--cluster", UUID)
+
+
+def prepare(m):
+    os.makedirs(m.path("etc/weft"))
+    m.write("etc/weft/cluster.key", "5" * 64 + "\n")
+    os.chmod(m.path("etc/weft/cluster.key"), 0o440)
+    os.chown(m.path("etc/weft/cluster.key"), 0, UID)
+    m.write("etc/weft/exports", 'export "/" {\n  client "192.0.2.0/24" { access = rw }\n}\n')
+
+
+def test_it_refuses_what_is_not_safe(m):
+    m.refused("etc/weft/cluster.key: is missing", *SECOND)
+    prepare(m)
+    before = m.tree()
+    for why, args in (
+            ("--cluster UUID is needed", ("instance", "make", "2", *MAKE)),
+            ("192.0.2.1: is this machine's own, on e0",
+             ("instance", "make", "1", *MAKE, "--address", "192.0.2.1")),
+            ("no such interface", (*SECOND, "--interface", "e9")),
+            ("expected an address without a port", (*SECOND, "--address", "192.0.2.12:2049")),
+            ("expected an address without a port", (*SECOND, "--address", "node1")),
+            ("--log: ", (*SECOND, "--log", "nonsense")),
+            ("expected a uuid", (*SECOND, "--cluster", "x")),
+            ("cannot stand there", (*SECOND, "--node", "a b"))):
+        m.refused(why, *args)
+    for args in (("instance", "make", "0", *MAKE), ("instance", "make", "2"),
+                 (*SECOND, "--rank", "x"), (*SECOND, "--log", LOG + " password=x")):
+        m.weft(*args, rc=2)
+    # Others on this machine.
+    other = "mds {{\n\tlog = \"postgresql:host=/x\"\n\t{}\n}}\n"
+    for path, text, why in (
+            ("weft.conf", "fs = 2", "has instance 2 on this machine already"),
+            ("weft.conf", "fs = 3\n\tlisten = \"0.0.0.0:2049\"", "listens on all addresses"),
+            ("mds-3.conf", "fs = 3\n\tlisten = \"192.0.2.12:2049\"", "uses the address 192.0.2.12"),
+            ("mds-3.conf", "fs = 3\n\tlisten = \"192.0.2.13:2049\"\n\t"
+             "store = /var/lib/weft/mds-2", "uses the store")):
+        m.write("etc/weft/" + path, other.format(text))
+        m.refused(why, *SECOND)
+        os.unlink(m.path("etc/weft/" + path))
+    m.write("etc/weft/mds-2.conf", "mds { }\n")
+    m.refused("mds-2.conf: is there already, with another text", *SECOND)
+    os.unlink(m.path("etc/weft/mds-2.conf"))
+    os.makedirs(m.path("var/lib/weft/mds-2/x"))
+    m.refused("a new store needs an empty folder", *SECOND)
+    os.removedirs(m.path("var/lib/weft/mds-2/x"))
+    os.makedirs(m.path("var/lib"), exist_ok=True)
+    changed = {p for p, was in m.tree().items() if was[4] != before.get(p, (None,) * 5)[4]}
+    check(changed, set(), "files that a refusal left")
+
+
+def test_it_makes_a_node_of_an_instance(m):
+    prepare(m)
+    before = m.tree()
+    said, _ = m.weft(*SECOND, "--node", "n1", "--rank", "500", "--dry-run")
+    for part in ("would make", "/etc/weft/mds-2.conf (root:weft, mode 0640)", "fs = 2",
+                 "192.0.2.12 e0", "weft pg init --instance 2", "Nothing was changed."):
+        check(part in said, True, f"{part} in {said}")
+    check(m.tree(), before, "a dry run")
+    said, _ = m.weft(*SECOND, "--node", "n1", "--rank", "500")
+    commands = re.findall(r"^to do +(.*)$", said, re.M)
+    check([c for c in commands if "weft-addr" in c or "weft-mds -c" in c] and len(commands), 3,
+          said)
+    owners(m, {"etc/weft/mds-2.conf": (0, UID, 0o640), "var/lib/weft/mds-2": (UID, UID, 0o700),
+               "etc/weft/addr.conf": (0, UID, 0o644)})
+    conf = m.read("etc/weft/mds-2.conf")
+    for line in ("store = /var/lib/weft/mds-2", 'listen = "192.0.2.12:2049"', "fs = 2",
+                 f"cluster = {UUID}", "node = n1", "log_rank = 500ms",
+                 f'log = "postgresql:{LOG}"'):
+        check("\t" + line + "\n" in conf, True, f"{line} in {conf}")
+    # Both programs take what was written.
+    for args in (("weft-mds", "-c", "/etc/weft/mds-2.conf", "--check"), ("weft-addr", "-n")):
+        done = subprocess.run(m.inside(*args), env=ENV, capture_output=True, text=True,
+                              timeout=LONG, check=False)
+        check(done.returncode, 0, f"{args}: {done.stderr}")
+    # Again: all is there. A second instance: its line joins the others.
+    before = m.read("etc/weft/mds-2.conf")
+    said, _ = m.weft(*SECOND, "--node", "n1", "--rank", "500")
+    check(said.count("is there"), 4, said)
+    check(m.read("etc/weft/mds-2.conf"), before)
+    said, _ = m.weft("instance", "make", "3", *MAKE[2:], "--address", "192.0.2.13", "--cluster",
+                     UUID)
+    check("echo 192.0.2.13 e0 >>/etc/weft/addr.conf" in said, True, said)
+    m.refused("uses the address 192.0.2.12", "instance", "make", "4", *MAKE, "--cluster", UUID)
+
+
+@contextlib.contextmanager
+def one(_name):
+    with machines() as (m, *_):
+        yield (m,)
+
+
+if __name__ == "__main__":
+    tap.run(tap.named(globals()), one)
