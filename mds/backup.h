@@ -96,6 +96,7 @@ struct backup_args {
 	bool ba_incremental, ba_json;
 	const char *ba_after; /* the backup before, with ba_incremental to a pipe; or NULL */
 	const char *ba_out;   /* "-" or a file; NULL: a folder */
+	unsigned ba_keep;     /* so many full backups stay in the folder; 0: all */
 };
 int backup_take(const struct backup_args *a, const char *folder);
 

@@ -108,6 +108,7 @@ struct take {
 	struct backup_head t_head;
 	struct backup_out t_out;
 	const char *t_name; /* for messages */
+	size_t t_removed;   /* older backups */
 };
 
 static void take_head(struct take *t)
@@ -289,16 +290,20 @@ static int take_done(const struct take *t)
 		return BACKUP_DONE;
 	take_gap(t, gap, sizeof(gap));
 	if (!t->t_args->ba_json) {
-		printf("%s: %s backup, transactions %lu to %lu, %lu writes, %lu bytes%s%s%s\n",
+		printf("%s: %s backup, transactions %lu to %lu, %lu writes, %lu bytes%s%s%s",
 		       t->t_name, kind, (unsigned long)h->bh_from, (unsigned long)h->bh_to,
 		       (unsigned long)t->t_out.bo_writes, (unsigned long)t->t_out.bo_bytes,
 		       h->bh_logged ? "" : "; no incremental one can follow it (no log: ",
 		       h->bh_logged ? "" : gap, h->bh_logged ? "" : ")");
+		if (t->t_removed)
+			printf("; older ones removed: %zu", t->t_removed);
+		putchar('\n');
 	} else {
-		j = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:b}", "file", t->t_name, "kind",
+		j = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:I}", "file", t->t_name, "kind",
 			      kind, "from", (json_int_t)h->bh_from, "to", (json_int_t)h->bh_to,
 			      "writes", (json_int_t)t->t_out.bo_writes, "size_bytes",
-			      (json_int_t)t->t_out.bo_bytes, "logged", h->bh_logged);
+			      (json_int_t)t->t_out.bo_bytes, "logged", h->bh_logged, "removed",
+			      (json_int_t)t->t_removed);
 		if (j)
 			json_dumpf(j, stdout, JSON_COMPACT);
 		putchar('\n');
@@ -343,6 +348,31 @@ static bool take_sync_folder(const char *folder)
 	return ok;
 }
 
+/* Removes all backups that are older than the newest --keep full ones, the last of them first: what
+ * a kill leaves is still full backups, each with those that follow it. False: it was said why. */
+static bool take_keep(struct take *t, const char *folder)
+{
+	struct backup_set set;
+	size_t i;
+	int rc = backup_set_list(folder, &set);
+	unsigned full = 0;
+
+	if (rc)
+		return backup_say("%s: %s", folder, strerror(-rc)), false;
+	for (i = set.bk_n; i && full < t->t_args->ba_keep; i--)
+		full += strstr(strrchr(set.bk_path[i - 1], '/'), "-full.weft") != NULL;
+	for (; !rc && i; i--) {
+		rc = unlink(set.bk_path[i - 1]) ? -errno : 0;
+		if (rc)
+			backup_say("%s is too old to keep, and cannot be removed: %s",
+				   set.bk_path[i - 1], strerror(-rc));
+		else
+			t->t_removed++;
+	}
+	backup_set_free(&set);
+	return !rc && (!t->t_removed || take_sync_folder(folder));
+}
+
 /* The backup is written under another name, and renamed when it is durable. */
 static int take_file(struct take *t, const char *folder, const char *path)
 {
@@ -370,7 +400,8 @@ static int take_file(struct take *t, const char *folder, const char *path)
 	if (!ok || !take_sync_folder(folder))
 		return BACKUP_FAILED;
 	take_note(t);
-	return take_done(t);
+	ok = !t->t_args->ba_keep || take_keep(t, folder);
+	return take_done(t) == BACKUP_DONE && ok ? BACKUP_DONE : BACKUP_FAILED;
 }
 
 static int take_to_pipe(struct take *t)

@@ -18,7 +18,7 @@
 #define CONF_DEFAULT "/etc/weft/weft.conf"
 
 static const char usage_text[] =
-	"usage: weft-backup backup [--incremental] FOLDER\n"
+	"usage: weft-backup backup [--incremental | --keep N] FOLDER\n"
 	"       weft-backup backup [--incremental --after FILE] -o -\n"
 	"       weft-backup backup --verify FOLDER|FILE...\n"
 	"       weft-backup restore FOLDER|FILE...|-\n"
@@ -28,6 +28,7 @@ static const char usage_text[] =
 	"Backs up the metadata store, beside a running server too, and puts it back.\n"
 	"export-meta writes it as lines of JSON; import-meta makes a store of them.\n"
 	"  --incremental   what changed since the newest backup in FOLDER, or since FILE\n"
+	"  --keep N        then remove what is older than the newest N full backups there\n"
 	"  -o -            write the backup to standard output\n"
 	"  --verify        only check backups\n"
 	"  --edited        the lines were changed: their sum does not count\n"
@@ -66,20 +67,24 @@ struct weft_backup_given {
 	bool g_verify, g_conf, g_edited;
 };
 
+/* 1 to 9999 */
+static bool weft_backup_number(const char *text, unsigned *out)
+{
+	char *end;
+	unsigned long n = strtoul(text, &end, 10);
+
+	*out = (unsigned)n;
+	return *text >= '1' && *text <= '9' && !*end && n <= 9999;
+}
+
 /* Returns -1 to go on, or the exit status. */
 static int weft_backup_options(int argc, char **argv, struct weft_backup_given *g)
 {
-	static const struct option longs[] = {{"incremental", 0, NULL, 'i'},
-					      {"verify", 0, NULL, 'v'},
-					      {"output", 1, NULL, 'o'},
-					      {"store", 1, NULL, 's'},
-					      {"config", 1, NULL, 'c'},
-					      {"after", 1, NULL, 'a'},
-					      {"json", 0, NULL, 'j'},
-					      {"help", 0, NULL, 'h'},
-					      {"version", 0, NULL, 'V'},
-					      {"edited", 0, NULL, 'e'},
-					      {0}};
+	static const struct option longs[] = {
+		{"incremental", 0, NULL, 'i'}, {"verify", 0, NULL, 'v'}, {"output", 1, NULL, 'o'},
+		{"store", 1, NULL, 's'},       {"config", 1, NULL, 'c'}, {"after", 1, NULL, 'a'},
+		{"json", 0, NULL, 'j'},	       {"help", 0, NULL, 'h'},	 {"version", 0, NULL, 'V'},
+		{"edited", 0, NULL, 'e'},      {"keep", 1, NULL, 'k'},	 {0}};
 	int opt;
 
 	while ((opt = getopt_long(argc, argv, "o:c:h", longs, NULL)) != -1) {
@@ -103,6 +108,8 @@ static int weft_backup_options(int argc, char **argv, struct weft_backup_given *
 			g->g_args.ba_json = true;
 		else if (opt == 'e')
 			g->g_edited = true;
+		else if (opt == 'k' && weft_backup_number(optarg, &g->g_args.ba_keep))
+			continue;
 		else
 			return backup_usage(stderr);
 	}
@@ -113,6 +120,8 @@ static int weft_backup_take(const struct weft_backup_given *g, char **args, int 
 {
 	const struct backup_args *a = &g->g_args;
 
+	if (a->ba_keep && (g->g_verify || a->ba_out || a->ba_incremental))
+		return backup_usage(stderr);
 	if (g->g_verify)
 		return n && !a->ba_out && !a->ba_incremental ? backup_verify(args, n, a->ba_json)
 							     : backup_usage(stderr);
@@ -130,7 +139,7 @@ static int weft_backup_meta(const struct weft_backup_given *g, const char *what,
 
 	if (!in && strcmp(what, "export-meta") != 0)
 		return g->g_edited ? backup_usage(stderr) : -1;
-	if (n != 1 || g->g_verify || a->ba_out || a->ba_incremental || a->ba_after ||
+	if (n != 1 || g->g_verify || a->ba_out || a->ba_incremental || a->ba_after || a->ba_keep ||
 	    (g->g_edited && !in))
 		return backup_usage(stderr);
 	return in ? meta_import(a, args[0], g->g_edited) : meta_export(a, args[0]);
@@ -163,7 +172,8 @@ int main(int argc, char **argv)
 		return rc;
 	if (!strcmp(what, "backup"))
 		return weft_backup_take(&g, args, n);
-	if (!strcmp(what, "restore") && n > 0 && !g.g_verify && !g.g_args.ba_out)
+	if (!strcmp(what, "restore") && n > 0 && !g.g_verify && !g.g_args.ba_out &&
+	    !g.g_args.ba_keep)
 		return backup_restore(&g.g_args, args, n);
 	return backup_usage(stderr);
 }

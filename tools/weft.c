@@ -456,7 +456,8 @@ const struct command weft_commands[] = {
 	/* These have options of their own, but for help; see weft_other_program(). */
 	{"backup", NULL, 0, ANY, false, NULL, NULL, "FOLDER [OPTION]...",
 	 "back up the metadata store of this machine, beside its server. --incremental: what "
-	 "changed since the newest backup in FOLDER; -o -: to a pipe; --verify: check backups",
+	 "changed since the newest backup in FOLDER; --keep N: remove those older than the newest "
+	 "N full ones; -o -: to a pipe; --verify: check backups",
 	 "weft backup /srv/backup", GROUP_MACHINE, {NULL}},
 	{"restore", NULL, 0, ANY, false, NULL, NULL, "FOLDER [OPTION]...",
 	 "make the metadata store again from a backup; in an empty folder, and from the "

@@ -255,6 +255,41 @@ def test_a_log_that_cannot_be_written_comes_back(w):
     check(walk(c, c.root()), was)
 
 
+def test_old_ones_go_with_keep(w):
+    c = client()
+    d = c.mkdir(c.root(), "d")
+    for i in range(3):
+        put(c, d, f"f{i}", b"data")
+        said = backup(w, "--keep", "3")
+        check("removed" in said, False, said)
+        backup(w, "--incremental")
+    other = os.path.join(folder(w), "notes.weft")
+    with open(other, "w", encoding="ascii") as f:
+        f.write("not a backup of ours")
+    # What does not make a full backup removes none.
+    for wrong in (("--incremental",), ("--verify",), ("-o", "-")):
+        run("backup", "--store", store(w), "--keep", "1", *wrong, folder(w), rc=2)
+    for wrong in ("0", "-1", "x", "1x", "10000"):
+        run("backup", "--store", store(w), "--keep", wrong, folder(w), rc=2)
+    check(len(files(w)), 7)
+    said = backup(w, "--keep", "3", "--json")
+    check(json.loads(said)["removed"], 2, said)
+    check([n for n in files(w) if n != "notes.weft"],
+          ["0003-full.weft", "0004-incremental.weft", "0005-full.weft", "0006-incremental.weft",
+           "0007-full.weft"])
+    said = backup(w, "--keep", "1")
+    check("older ones removed: 5" in said, True, said)
+    check(sorted(os.listdir(folder(w))), ["0008-full.weft", "notes.weft"])
+    os.unlink(other)
+    check(run("backup", "--verify", folder(w)).count("whole"), 1)
+    # A backup that fails leaves those that are there.
+    done = subprocess.run([WEFT, "backup", "--store", store(w), "--keep", "1", folder(w)],
+                          capture_output=True, check=False, timeout=60,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10)))
+    check(done.returncode, -signal.SIGXFSZ, repr(done))
+    check(files(w), ["0008-full.weft"])
+
+
 def late(w):
     return next((r for r in health(w).get("reasons", []) if r["code"] == "backup-late"), None)
 

@@ -406,7 +406,7 @@ def test_the_man_page_has_each_command_and_option_and_no_other():
     known = {o.split("=")[0] for row in commands() for o in row[2]}
     other = {"--admin", "--json", "--columns", "--help", "--online", "--plan",
              "--sysfs", "--near", "--record",  # topo's own
-             "--incremental", "--verify", "--edited"}  # weft-backup's
+             "--incremental", "--keep", "--verify", "--edited"}  # weft-backup's
     check({o for o in re.findall(r"--[a-z][a-z-]+", part)} - known - other, set(),
           "options that are none")
     for command, _, options, _ in commands():
