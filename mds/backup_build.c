@@ -207,10 +207,10 @@ int backup_build_next(const struct backup_args *a, const char *what)
 	if (!a->ba_json) {
 		printf("%s: %s.\n"
 		       "The next commands make the store fit for service, as the user that the "
-		       "service runs as. The second waits for every data server:\n"
+		       "service runs as, and start it. The second waits for every data server:\n"
 		       "    install -d -o weft -g weft /run/weft-mds\n"
-		       "    runuser -u weft -- weft-mds -c %s --restored\n"
-		       "When it says \"serving\", stop it and start the service as always.\n",
+		       "    runuser -u weft -- weft-mds -c %s --restored=only\n"
+		       "    systemctl start weft-mds\n",
 		       a->ba_store, what, a->ba_conf);
 	} else {
 		j = json_pack("{s:s, s:s}", "store", a->ba_store, "next", "weft-mds --restored");

@@ -83,11 +83,11 @@ static atomic_bool restored; /* every data server has reported what it saw */
 
 static void usage(bool asked)
 {
-	fputs("usage: weft-mds [-c FILE] [-o KEY=VALUE]... [--restored] [--check[=values]]\n"
+	fputs("usage: weft-mds [-c FILE] [-o KEY=VALUE]... [--restored[=only]] [--check[=values]]\n"
 	      "  -c, --config FILE   configuration file\n"
 	      "  -o KEY=VALUE        set a key, overriding the file\n"
 	      "      --restored      the store was restored from a backup: make it consistent\n"
-	      "                      with the data servers before serving\n"
+	      "                      with the data servers before serving; =only: and exit\n"
 	      "      --check         check the configuration and exit\n"
 	      "      --version       print the version and exit\n",
 	      asked ? stdout : stderr);
@@ -680,8 +680,8 @@ static void make_whole(void)
 }
 
 /* A process of its own makes the store consistent, and serves no client. The process that serves
- * reads the store as it is afterwards. */
-static void make_whole_first(void)
+ * reads the store as it is afterwards. only: none serves, this one ends. */
+static void make_whole_first(bool only)
 {
 	pid_t parent = getpid(), pid = fork();
 	int status;
@@ -700,6 +700,8 @@ static void make_whole_first(void)
 			die("--restored", strerror(errno));
 	if (!WIFEXITED(status) || WEXITSTATUS(status))
 		exit(1);
+	if (only)
+		exit(0);
 }
 
 static struct admin_health_opts main_health(const struct conf *conf)
@@ -844,13 +846,13 @@ static unsigned check_files(const struct conf *conf)
 struct main_args {
 	const char *ma_path, *ma_sets[256];
 	unsigned ma_nsets;
-	bool ma_check, ma_values, ma_whole;
+	bool ma_check, ma_values, ma_whole, ma_only;
 };
 
 static struct main_args main_arguments(int argc, char **argv)
 {
 	static const struct option longs[] = {{"config", 1, NULL, 'c'}, {"option", 1, NULL, 'o'},
-					      {"check", 2, NULL, 'C'},	{"restored", 0, NULL, 'R'},
+					      {"check", 2, NULL, 'C'},	{"restored", 2, NULL, 'R'},
 					      {"help", 0, NULL, 'h'},	{"version", 0, NULL, 'V'},
 					      {NULL, 0, NULL, 0}};
 	struct main_args a = {.ma_path = NULL};
@@ -863,8 +865,8 @@ static struct main_args main_arguments(int argc, char **argv)
 			a.ma_sets[a.ma_nsets++] = optarg;
 		else if (o == 'C')
 			a.ma_check = true, a.ma_values = optarg && !strcmp(optarg, "values");
-		else if (o == 'R')
-			a.ma_whole = true;
+		else if (o == 'R' && (!optarg || !strcmp(optarg, "only")))
+			a.ma_whole = true, a.ma_only = optarg;
 		else if (o == 'V')
 			exit(version_print("weft-mds"));
 		else
@@ -910,7 +912,7 @@ int main(int argc, char **argv)
 	if (a.ma_whole && mds_log_elsewhere(conf))
 		die_conf("--restored: the store is a copy of the log that mds.log names");
 	if (a.ma_whole)
-		make_whole_first();
+		make_whole_first(a.ma_only);
 	if (mds_settings(&mds, conf))
 		die("the configuration", strerror(ENOMEM));
 	block_signals();

@@ -264,10 +264,7 @@ def test_the_blocks_of_the_page_move_a_store(w):
         "runuser": '[ "$1 $2 $3" = "-u weft --" ]; shift 3; exec "$@"',
         "install": 'a=(); while [ $# -gt 0 ]; do case $1 in -o | -g) shift;; *) a+=("$1");; esac; '
                    'shift; done; exec /usr/bin/install "${a[@]}"',
-        # It is stopped when it serves, as the page says.
-        "weft-mds": f'{BUILD}/weft-mds "$@" 2>{w.top}/restored.log & '
-                    f'until grep -q ": serving" {w.top}/restored.log; do kill -0 $!; sleep 0.1; '
-                    'done; kill $!; wait $!'}, WEFT_BUILD=BUILD)
+        "weft-mds": f'exec {BUILD}/weft-mds "$@"'}, WEFT_BUILD=BUILD)
     os.mkdir(os.path.join(w.top, "srv"))
     here = ("/srv/", f"{w.top}/srv/"), ("/var/lib/weft/mds", store(w)), \
         ("/run/weft-mds", f"{w.top}/run"), ("/etc/weft/weft.conf", f"{w.dir}/weft.conf")
