@@ -91,6 +91,11 @@ class Engine:
         hosts = ",".join(n.addr for n in ([only] if only else self.nodes))
         return f"host={hosts} port=5432 user={user} dbname=postgres"
 
+    def reach(self, user):
+        """What a server connects with. A look has little time for three hosts on a busy machine:
+        where the primary stays, its address is enough."""
+        return self.conninfo(user, only=self.primary())
+
     def ask(self, n, text, seconds=5):
         """Rows of psql on this node, or None where it does not answer."""
         try:

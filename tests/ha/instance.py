@@ -5,6 +5,7 @@ whose log is in PostgreSQL (engine.py), as docs/ha.md sets it up: weft-mds on tw
 store of its own, and weft-addr on both. One serves, the other one stands by and takes over by
 itself. A stock client (guest.sh) works through it all. No operation may last longer than --limit
 seconds (4), not counting the time in which PostgreSQL stands still. --lease is mds.log_lease (1.5).
+--rounds 0: only the controls.
 
 n1 and n2 are its nodes, d1 and d2 have the data servers. The failures, of the node that serves:
 
@@ -20,7 +21,8 @@ n1 and n2 are its nodes, d1 and d2 have the data servers. The failures, of the n
     standby   the synchronous standby of PostgreSQL stops for 3 s
     waiting   kill -9 of the server that stands by
 
-A server that ended is started again before the next failure."""
+A server that ended is started again before the next failure. Then come the controls
+(controls.py)."""
 import argparse
 import os
 import signal
@@ -28,12 +30,15 @@ import subprocess
 import sys
 import time
 
+import controls
 import engine
 import judge
 import moves
+from controls import OTHER
 from moves import BUILD, CLOCK, GAP, HANG, PORT, SERVICE, begin, end, histories, report, settle
 from world import HERE, kill, now, pause, reported, wait, world
 
+CONTROL = os.path.join(os.environ.get("HA_BIN", os.path.join(BUILD, "tests/ha")), "weft-mds")
 KINDS = ("kill", "power", "pause", "cut", "stop", "freeze", "apart", "hang", "engine", "waiting",
          "standby")
 TIGHT = 4.0
@@ -42,40 +47,60 @@ STOP = 3.0  # seconds in which PostgreSQL stands still
 
 
 class Instance:
-    def __init__(self, w, e, lease):
-        self.w, self.e, self.lease = w, e, lease
-        self.nodes, self.stores = ([w.node(n) for n in pair] for pair in (("n1", "n2"),
-                                                                         ("d1", "d2")))
+    """number is mds.fs. One instance runs at a time on the nodes: end() makes room for another.
+    program is weft-mds, or the one from which WEFT_WITHOUT takes the rule `without` away. client:
+    mds.lease, in seconds."""
+
+    def __init__(self, w, e, lease, number=1, user="weft", without=None,
+                 client=moves.LEASE):
+        self.w, self.e, self.lease, self.number, self.user = w, e, lease, number, user
+        self.program, self.env = os.path.join(BUILD, "weft-mds"), None
+        if without:
+            self.program, self.env = CONTROL, {"WEFT_WITHOUT": without}
+        self.tail = f"-{number}" if number > 1 else ""
+        self.nodes, self.stores = ([w.nodes.get(n) or w.node(n) for n in pair]
+                                   for pair in (("n1", "n2"), ("d1", "d2")))
         self.mds, self.holders = {}, {}
-        for d in ("d1", "d2", "mds-n1", "mds-n2"):
-            os.mkdir(os.path.join(w.work, d))
-        self.init()
-        self.conf = self.write_conf()
+        for n in self.stores:
+            os.mkdir(self.folder(n))
         for n in self.nodes:
-            n.start_agent()
+            os.mkdir(self.folder(n))
+        self.init()
+        self.conf = self.write_conf(client)
+        for n in self.nodes:
+            if not n.agent:
+                n.start_agent()
             self.boot(n)
         wait(self.active, "holder")
         self.ds = [n.run(os.path.join(BUILD, "weft-ds"), "-c", self.conf, "-o", f"ds.name={n.name}",
                          "-o", f"ds.listen={n.addr}:12050", "-o", f"ds.advertise={n.addr}:12050",
-                         "-o", f"ds.store={w.work}/{n.name}", log=n.name) for n in self.stores]
+                         "-o", f"ds.store={self.folder(n)}", log=n.name + self.tail)
+                   for n in self.stores]
+
+    def folder(self, n):
+        """The store of a node."""
+        return os.path.join(self.w.work, ("mds-" if n in self.nodes else "") + n.name + self.tail)
+
+    def text(self, n):
+        """What the newest server of a node has said."""
+        return self.w.text(f"mds-{n.name}{self.tail}").rpartition("version ")[2]
 
     def init(self):
         done = subprocess.run(
             ["nsenter", f"--net={self.nodes[0].path}", "--", os.path.join(BUILD, "weft"), "pg",
              "init", self.e.conninfo("postgres") + " target_session_attrs=read-write", "--instance",
-             "1"], capture_output=True, text=True, check=False, timeout=60)
+             str(self.number)], capture_output=True, text=True, check=False, timeout=60)
         if done.returncode:
             raise RuntimeError(f"weft pg init: {done.stderr}")
 
-    def write_conf(self):
+    def write_conf(self, client):
         with open(os.path.join(self.w.work, "addr.conf"), "w", encoding="ascii") as f:
-            f.write(f"{SERVICE} eth0\n")
-        # A look has little time for three hosts on a busy machine, and the primary stays.
-        info = self.e.conninfo(only=self.e.primary())
-        return moves.write_conf(self.w.work, f'''	log = "postgresql:{info}"
+            f.write(f"{SERVICE} eth0\n{OTHER} eth0\n")
+        return moves.write_conf(self.w.work, f'''	log = "postgresql:{self.e.reach(self.user)}"
 	log_lease = {int(self.lease * 1000)}ms
-	addresses = "{SERVICE}"
-''')
+	addresses = "{SERVICE}, {OTHER}"
+	fs = {self.number}
+''', client)
 
     def boot(self, n):
         """What a node starts when it has power."""
@@ -88,19 +113,36 @@ class Instance:
                      "root", "-s", f"{self.w.work}/{n.name}.addr", log=f"addr-{n.name}")
 
     def start_mds(self, n):
-        return n.run(os.path.join(BUILD, "weft-mds"), "-c", self.conf, "-o",
-                     f"mds.store={self.w.work}/mds-{n.name}", "-o",
+        return n.run(self.program, "-c", self.conf, "-o", f"mds.store={self.folder(n)}", "-o",
+                     f"mds.listen={SERVICE}:{PORT}, {OTHER}:{PORT}", "-o",
                      f"mds.admin=unix:{self.w.work}/{n.name}.sock", "-o",
-                     f"mds.addr_socket={self.w.work}/{n.name}.addr", log=f"mds-{n.name}")
+                     f"mds.addr_socket={self.w.work}/{n.name}.addr",
+                     log=f"mds-{n.name}{self.tail}", env=self.env)
+
+    def end(self):
+        """Ends all of it at once; the nodes stay."""
+        self.w.filter.flush()
+        for n in self.nodes:
+            if not n.on:
+                n.power_on()
+        for p in [*self.mds.values(), *self.ds]:
+            p.send_signal(signal.SIGCONT)
+            p.kill()
+            p.wait()
+        for p in self.holders.values():  # it takes the addresses away
+            p.send_signal(signal.SIGCONT)
+            p.terminate()
+            p.wait(60)
 
     def row(self):
         """(epoch, the node that holds it or None)"""
-        got = self.e.sql("select epoch, owner from weft.instance where id = 1").split("|")
+        got = self.e.sql("select epoch, owner from weft.instance "
+                         f"where id = {self.number}").split("|")
         return int(got[0]), next((n for n in self.nodes if f"mds-{n.name}" in got[1]), None)
 
     def active(self):
         n = self.row()[1]
-        if n and "serving: boot" in self.w.text(f"mds-{n.name}").rpartition("version ")[2]:
+        if n and "serving: boot" in self.text(n):
             return n
         return None
 
@@ -112,8 +154,7 @@ class Instance:
             self.boot(n)
         holder = wait(self.active, "holder", 60, 0.2)
         other = next(n for n in self.nodes if n is not holder)
-        wait(lambda: "standby: another" in
-             self.w.text(f"mds-{other.name}").rpartition("version ")[2], "standby", 60, 0.05)
+        wait(lambda: "standby: another" in self.text(other), "standby", 60, 0.05)
         return holder, other
 
     def strike(self, kind):
@@ -224,7 +265,20 @@ def ends(m):
         m.mds[n.name].terminate()
         status = m.mds[n.name].wait(60)
         report(status == 0, f"the server of {n.name} ends in order",
-               *m.w.text(f"mds-{n.name}").splitlines()[-5:])
+               *m.text(n).splitlines()[-5:])
+
+
+def broken(w, e, a):
+    m = Instance(w, e, a.lease)
+    guest = w.guest(1, os.path.join(HERE, "guest.sh"), f"{SERVICE},{OTHER}", str(PORT), w.work,
+                    CLOCK)
+    series(w, m, a)
+    open(os.path.join(w.work, "shared", "end"), "w", encoding="ascii").close()
+    status = guest.wait(60)
+    report(status == 0, "the guest has nothing to complain of", f"status {status}",
+           *w.text("guest1").splitlines()[-10:])
+    ends(m)
+    m.end()
 
 
 def main():
@@ -234,7 +288,8 @@ def main():
     p.add_argument("--kinds")
     p.add_argument("--limit", type=float, default=TIGHT)
     p.add_argument("--ledger")
-    p.add_argument("--no-control", action="store_true", help="for soak; there is none here")
+    p.add_argument("--controls", default=",".join(controls.ALL))
+    p.add_argument("--no-control", action="store_true")
     a = p.parse_args()
     why = engine.missing()
     if why:
@@ -244,14 +299,11 @@ def main():
         w.started.append(subprocess.Popen([sys.executable, os.path.join(HERE,
                                            "../checker/record.py"), "clock",
                                            CLOCK.rsplit(":", 1)[1]]))
-        m = Instance(w, engine.Engine(w), a.lease)
-        guest = w.guest(1, os.path.join(HERE, "guest.sh"), SERVICE, str(PORT), w.work, CLOCK)
-        series(w, m, a)
-        open(os.path.join(w.work, "shared", "end"), "w", encoding="ascii").close()
-        status = guest.wait(60)
-        report(status == 0, "the guest has nothing to complain of", f"status {status}",
-               *w.text("guest1").splitlines()[-10:])
-        ends(m)
+        e = engine.Engine(w)
+        if a.rounds:
+            broken(w, e, a)
+        if not a.no_control:
+            controls.run(w, Instance, e, a.controls.split(","))
     print(f"# {moves.failed} failed" if moves.failed else "# all as it must be", flush=True)
     return moves.failed != 0
 

@@ -60,8 +60,9 @@ def report(good, name, *why):
         print(f"#   {line}", flush=True)
 
 
-def write_conf(w, more=""):
-    """The configuration of all daemons, in the world's folder w; more: lines of weft-mds."""
+def write_conf(w, more="", lease=LEASE):
+    """The configuration of all daemons, in the world's folder w; more: lines of weft-mds; lease:
+    mds.lease, in seconds."""
     key = os.path.join(w, "key")
     with open(os.open(key, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="ascii") as f:
         f.write(secrets.token_hex(32) + "\n")
@@ -75,8 +76,8 @@ def write_conf(w, more=""):
 	cluster_key = "{key}"
 	exports = "{w}/exports"
 	pool = "16M"
-	lease = {LEASE}s
-	grace = {LEASE * 3 // 2}s
+	lease = {lease}s
+	grace = {lease * 3 // 2}s
 {more}}}
 ds {{
 	mds = "{SERVICE}:{PORT}"

@@ -11,9 +11,9 @@
  * EPOCH VALUE", "deposed"; and exits with 3 when it is deposed.
  *
  * --no-lease, --no-guard and --doubt-by-read each take one rule away. A checker must find out.
- * --no-guard writes over batches: it needs a role that may, such as the superuser.
+ * --no-guard needs what tests/ha/without.h says.
  */
-#include "pg/pg_int.h"
+#include "tests/ha/without.h"
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
@@ -192,34 +192,6 @@ static struct pg_log *become_holder(void)
 	return l;
 }
 
-/* Each of these is a mistake that was made before. */
-static void no_guard(void)
-{
-	pg_statements.append = "with g as (update instance set batch = $4, acked = $4 - 1"
-			       " where id = $1 and ($2 + $3 + $7) is not null returning id)"
-			       " insert into log (part, batch, data)"
-			       " select $5::int8::int, $4, $6 from g on conflict (part, batch)"
-			       " do update set data = excluded.data";
-	pg_statements.beat = "update instance set beat = beat + 1 where id = $1 and"
-			     " ($2 + $3) is not null returning batch, standbys(), turn";
-	pg_statements.begin = "update instance set beat = beat + 1 where id = $1 and"
-			      " ($2 + $3) is not null and $4 <> ''"
-			      " returning batch, standbys(), turn";
-}
-
-static void doubt_by_read(void)
-{
-	pg_statements.begin = "select batch, standbys(), turn from instance where id = $1 and"
-			      " epoch = $2 and $3 <> 0 and owner = $4";
-	/* There is no session number without a write. */
-	pg_statements.append = "with g as (update instance set batch = $4, acked = $4 - 1"
-			       " where id = $1 and epoch = $2 and $3 <> 0 and batch = $4 - 1"
-			       " and $7 > 0 returning id) insert into log (part, batch, data)"
-			       " select $5::int8::int, $4, $6 from g";
-	pg_statements.beat = "update instance set beat = beat + 1, acked = batch where id = $1 and"
-			     " epoch = $2 and $3 <> 0 returning batch, standbys(), turn";
-}
-
 static void options(int argc, char **argv)
 {
 	static const struct option longs[] = {{"conninfo", required_argument, NULL, 'c'},
@@ -262,10 +234,10 @@ static void options(int argc, char **argv)
 			no_lease = true;
 			break;
 		case 'G':
-			no_guard();
+			pg_statements = without_guard;
 			break;
 		case 'R':
-			doubt_by_read();
+			pg_statements = without_doubt;
 			break;
 		default:
 			exit(2);

@@ -278,6 +278,10 @@ class Filter:
         x, y = (n if isinstance(n, str) else n.port for n in (a, b))
         self.nft(f'add rule bridge ha cut iifname "{x}" oifname "{y}" counter drop')
 
+    def no_arp(self, a):
+        """Node a neither asks nor says where an address is."""
+        self.nft(f'add rule bridge ha cut iifname "{a.port}" ether type arp counter drop')
+
     def between(self, a, *others):
         for b in others:
             self.one_way(a, b)
@@ -290,10 +294,13 @@ class Filter:
         return [e["counter"]["packets"] for r in json.loads(got)["nftables"] if "rule" in r
                 for e in r["rule"]["expr"] if "counter" in e]
 
+    def flush(self):
+        self.nft("flush chain bridge ha cut")
+
     def heal(self):
         """Ends all partitions. Returns the proof that they struck."""
         counts = self.dropped()
-        self.nft("flush chain bridge ha cut")
+        self.flush()
         if not sum(counts):
             raise NoProof("the filter dropped nothing")
         return f"the bridge dropped {sum(counts)} frames"
