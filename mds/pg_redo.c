@@ -293,6 +293,26 @@ static int base_of(const struct pg_snapshot *s, struct kv_redo_base *base)
 	return 0;
 }
 
+/* What the state must be as new as. */
+static int base_look(struct pg_redo *pr, struct pg_snapshot *s, char *err, size_t errlen)
+{
+	struct pg_log *l = atomic_load(&pr->pr_log);
+	struct pg_row row;
+	int rc;
+
+	if (l) {
+		s->s_epoch = pg_log_epoch(l);
+		s->s_batch_seen = pg_log_batch(l);
+		return 0;
+	}
+	pthread_mutex_lock(&pr->pr_lock);
+	rc = look_locked(pr, &row, err, errlen);
+	pthread_mutex_unlock(&pr->pr_lock);
+	s->s_epoch = rc ? 0 : row.r_epoch;
+	s->s_batch_seen = rc ? 0 : row.r_batch;
+	return rc;
+}
+
 static int redo_base(void *log, kv_redo_pair_fn fn, void *arg, struct kv_redo_base *base, char *err,
 		     size_t errlen)
 {
@@ -313,6 +333,9 @@ static int redo_base(void *log, kv_redo_pair_fn fn, void *arg, struct kv_redo_ba
 			fail(rc, err, errlen, pg_watch_why(pr->pr_watch));
 		pthread_mutex_unlock(&pr->pr_lock);
 	}
+	if (rc)
+		return rc;
+	rc = base_look(pr, &s, err, errlen);
 	if (rc)
 		return rc;
 	rc = pg_snapshot(&pr->pr_o, &s, why);
@@ -424,6 +447,7 @@ static bool fold_sleep(struct pg_redo *pr, uint32_t ms)
 static void *folder(void *arg)
 {
 	struct pg_redo *pr = arg;
+	uint64_t epoch = pg_log_epoch(atomic_load(&pr->pr_log));
 	unsigned idle = 0;
 	bool said = false;
 
@@ -431,21 +455,23 @@ static void *folder(void *arg)
 	while (fold_sleep(pr, FOLD_EVERY_MS)) {
 		int64_t n;
 
-		for (idle++; (n = pg_fold_step(pr->pr_fold, FOLD_BYTES)) > 0; idle = TRIM_TURNS)
+		for (idle++; (n = pg_fold_step(pr->pr_fold, epoch, FOLD_BYTES)) > 0;
+		     idle = TRIM_TURNS)
 			if (!fold_sleep(pr, 0))
 				break;
 		pthread_mutex_lock(&pr->pr_lock);
 		keep_locked(pr);
 		pthread_mutex_unlock(&pr->pr_lock);
 		if (n == 0 && idle >= TRIM_TURNS) {
-			pg_fold_trim(pr->pr_fold, KEPT_S);
+			pg_fold_trim(pr->pr_fold, epoch, KEPT_S);
 			idle = 0;
 		}
-		if (n < 0 && n != -EAGAIN && !said)
+		/* A deposed process ends by itself. */
+		if (n < 0 && n != -EAGAIN && n != -ESTALE && !said)
 			log_error("the log in PostgreSQL cannot be folded into its table, and "
 				  "grows: %s",
 				  n == -EIO ? "a batch in it is damaged" : strerror((int)-n));
-		said = n < 0 && n != -EAGAIN;
+		said = n < 0 && n != -EAGAIN && n != -ESTALE;
 	}
 	return NULL;
 }

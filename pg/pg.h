@@ -152,7 +152,10 @@ struct pg_snapshot {
 	int (*s_row)(void *arg, struct iovec k, struct iovec v);
 	pg_batch_fn *s_batch; /* the batches behind it; NULL: they are not read */
 	void *s_arg;
-	bool s_log_first;	   /* the batches come before the rows; else after them */
+	bool s_log_first; /* the batches come before the rows; else after them */
+	/* What a look has seen; 0: none looked. The epoch of the instance must be that one, and its
+	 * newest batch no earlier one: else -EAGAIN, of a server that was left behind, say. */
+	uint64_t s_epoch, s_batch_seen;
 	uint64_t s_folded, s_last; /* out: the table is as of s_folded; the last batch */
 	uint8_t s_head[PG_HEAD];   /* out: the first bytes of batch s_folded */
 	size_t s_headlen;
@@ -171,13 +174,15 @@ struct pg_fold;
 int pg_fold_open(struct pg_fold **out, const struct pg_options *o, pg_decode_fn *decode);
 void pg_fold_close(struct pg_fold *f);
 const char *pg_fold_why(const struct pg_fold *f);
-/* Folds batches of max bytes at most (one at least) into the table. Any process may do it, also
- * several at a time: what a batch says is fixed. Returns the number of batches; 0: none is behind;
- * -EAGAIN: no answer, or another process was quicker; decode's error. */
-int64_t pg_fold_step(struct pg_fold *f, size_t max);
-/* Frees the parts of the log that the table and all readers have. Readers that have not called
- * pg_read_keep() for idle_s seconds are forgotten. Returns the number of parts that were freed. */
-int pg_fold_trim(struct pg_fold *f, uint32_t idle_s);
+/* Folds batches of max bytes at most (one at least) into the table, while the instance has this
+ * epoch: the process that holds it folds. Returns the number of batches; 0: none is behind; -ESTALE:
+ * the instance has another epoch, and nothing was folded; -EAGAIN: no answer, or another process was
+ * quicker; decode's error. pg_fold_why() says what it was. */
+int64_t pg_fold_step(struct pg_fold *f, uint64_t epoch, size_t max);
+/* Frees the parts of the log that the table and all readers have, while the instance has this epoch.
+ * Readers that have not called pg_read_keep() for idle_s seconds are forgotten. Returns the number of
+ * parts that were freed; -ESTALE, -EAGAIN as above. */
+int pg_fold_trim(struct pg_fold *f, uint64_t epoch, uint32_t idle_s);
 
 /* The digest of a set of rows, in any order. */
 struct pg_digest {

@@ -3,8 +3,9 @@
  * pg_fold.c - the table of keys and values follows the log: some batches at a time become one
  * statement, in which each key occurs once.
  *
- * Only batches that are acknowledged are folded. What they say is fixed, so that any process may
- * fold, and two that do it at a time do the same; the one that comes second changes nothing. The
+ * Only batches that are acknowledged are folded. What they say is fixed, so that two processes that
+ * fold at a time do the same; the one that comes second changes nothing. Only the process that holds
+ * the instance folds: the statement looks at the epoch, without a lock. The
  * statement does not touch the row that an append moves. It need not wait for a standby: a part of
  * the log is truncated after it, in the order of PostgreSQL's own log.
  */
@@ -209,8 +210,20 @@ static int fold_connect(struct pg_fold *f, uint64_t deadline)
 	return 0;
 }
 
-static int fold_writes(struct pg_fold *f, uint64_t from, uint64_t to, struct iovec head,
-		       const struct writes *ws, uint64_t deadline)
+static int fold_deposed(struct pg_fold *f)
+{
+	snprintf(f->f_why, PG_WHY, "another process has claimed the instance, or its row is gone");
+	return -ESTALE;
+}
+
+static int fold_quicker(struct pg_fold *f)
+{
+	snprintf(f->f_why, PG_WHY, "another process was quicker");
+	return -EAGAIN;
+}
+
+static int fold_writes(struct pg_fold *f, uint64_t epoch, uint64_t from, uint64_t to,
+		       struct iovec head, const struct writes *ws, uint64_t deadline)
 {
 	struct array dels = {0}, keys = {0}, vals = {0};
 	struct pg_args a = {0};
@@ -228,10 +241,12 @@ static int fold_writes(struct pg_fold *f, uint64_t from, uint64_t to, struct iov
 		pg_arg_of(&a, PG_BYTEA_ARRAY, keys.a_p, keys.a_len);
 		pg_arg_of(&a, PG_BYTEA_ARRAY, vals.a_p, vals.a_len);
 		pg_arg_bytes(&a, head.iov_base, head.iov_len);
+		pg_arg_int(&a, epoch);
 		end = pg_conn_run(
 			&f->f_conn,
 			"with f as (update fold set folded = $3, head = $7 where inst = $1 and "
 			"folded = $2"
+			" and exists (select 1 from instance where id = $1 and epoch = $8)"
 			" returning inst), d as (delete from kv using f, unnest($4) as u(k)"
 			" where kv.inst = f.inst and kv.k = u.k), p as (insert into kv (inst, k, v)"
 			" select f.inst, u.k, u.v from f, unnest($5, $6) as u(k, v)"
@@ -242,7 +257,7 @@ static int fold_writes(struct pg_fold *f, uint64_t from, uint64_t to, struct iov
 	if (!err && end != PG_DONE)
 		err = fold_lost(f);
 	else if (!err && pg_num(res, 0, 0) != 1)
-		err = -EAGAIN;
+		err = fold_quicker(f); /* or it is deposed: the next step says so */
 	PQclear(res);
 	free(dels.a_p);
 	free(keys.a_p);
@@ -250,7 +265,7 @@ static int fold_writes(struct pg_fold *f, uint64_t from, uint64_t to, struct iov
 	return err;
 }
 
-int64_t pg_fold_step(struct pg_fold *f, size_t max)
+int64_t pg_fold_step(struct pg_fold *f, uint64_t epoch, size_t max)
 {
 	uint64_t deadline = pg_in_ms(FOLD_MS), from, acked, to;
 	struct writes ws = {0};
@@ -263,11 +278,15 @@ int64_t pg_fold_step(struct pg_fold *f, size_t max)
 		return err;
 	pg_arg_int(&a, f->f_inst);
 	if (pg_conn_run(&f->f_conn,
-			"select folded, acked from instance join fold on inst = id where id = $1",
-			&a, deadline, &res) != PG_DONE ||
-	    PQntuples(res) != 1) {
+			"select folded, acked, epoch from instance join fold on inst = id"
+			" where id = $1",
+			&a, deadline, &res) != PG_DONE) {
 		PQclear(res);
 		return fold_lost(f);
+	}
+	if (PQntuples(res) != 1 || pg_num(res, 0, 2) != epoch) {
+		PQclear(res);
+		return fold_deposed(f);
 	}
 	to = from = pg_num(res, 0, 0);
 	acked = pg_num(res, 0, 1);
@@ -282,17 +301,17 @@ int64_t pg_fold_step(struct pg_fold *f, size_t max)
 		err = pg_num(res, i, 0) == to + 1
 			      ? f->f_decode(PQgetvalue(res, i, 1), (size_t)PQgetlength(res, i, 1),
 					    add_write, &ws)
-			      : -EAGAIN; /* another process was quicker, and it is truncated */
+			      : fold_quicker(f); /* and it is truncated */
 		to += !err;
 		head.iov_base = PQgetvalue(res, i, 1);
 		head.iov_len = (size_t)PQgetlength(res, i, 1);
 	}
 	head.iov_len = head.iov_len < PG_HEAD ? head.iov_len : PG_HEAD;
 	if (!err && to == from)
-		err = -EAGAIN;
+		err = fold_quicker(f);
 	merge_writes(&ws);
 	if (!err)
-		err = fold_writes(f, from, to, head, &ws, deadline);
+		err = fold_writes(f, epoch, from, to, head, &ws, deadline);
 	PQclear(res);
 	free_writes(&ws);
 	return err ? err : (int64_t)(to - from);
@@ -306,16 +325,36 @@ static bool locked(const PGresult *res)
 	return state && !strcmp(state, "55P03"); /* lock_not_available */
 }
 
-int pg_fold_trim(struct pg_fold *f, uint32_t idle_s)
+/* 0: the instance has this epoch. */
+static int fold_holds(struct pg_fold *f, uint64_t epoch, uint64_t deadline)
+{
+	struct pg_args a = {0};
+	PGresult *res = NULL;
+	int err = 0;
+
+	pg_arg_int(&a, f->f_inst);
+	if (pg_conn_run(&f->f_conn, "select epoch from instance where id = $1", &a, deadline,
+			&res) != PG_DONE)
+		err = fold_lost(f);
+	else if (PQntuples(res) != 1 || pg_num(res, 0, 0) != epoch)
+		err = fold_deposed(f);
+	PQclear(res);
+	return err;
+}
+
+int pg_fold_trim(struct pg_fold *f, uint64_t epoch, uint32_t idle_s)
 {
 	uint64_t deadline = pg_in_ms(FOLD_MS);
 	struct pg_args a = {0};
 	PGresult *res = NULL;
 	enum pg_end end;
-	int freed = 0;
+	int freed = 0, err;
 
 	if (fold_connect(f, deadline))
 		return -EAGAIN;
+	err = fold_holds(f, epoch, deadline);
+	if (err)
+		return err;
 	pg_arg_int(&a, f->f_inst);
 	pg_arg_int(&a, idle_s);
 	end = pg_conn_run(&f->f_conn,

@@ -342,14 +342,18 @@ int pg_snapshot(const struct pg_options *o, struct pg_snapshot *s, char why[PG_W
 	c.c_inside = true;
 	pg_arg_int(&a, o->o_inst);
 	if (!err && pg_conn_run(&c,
-				"select folded, greatest(folded, acked), head from instance join "
-				"fold on inst = id"
-				" where id = $1",
+				"select folded, greatest(folded, acked), head, epoch, batch"
+				" from instance join fold on inst = id where id = $1",
 				&a, deadline, &res) != PG_DONE)
 		err = -EAGAIN;
 	if (!err && PQntuples(res) != 1) {
 		snprintf(c.c_why, PG_WHY, "there is no instance %u", o->o_inst);
 		err = -ENOENT;
+	}
+	if (!err && s->s_epoch &&
+	    (pg_num(res, 0, 3) != s->s_epoch || pg_num(res, 0, 4) < s->s_batch_seen)) {
+		snprintf(c.c_why, PG_WHY, "the instance has moved since it was looked at");
+		err = -EAGAIN;
 	}
 	if (!err) {
 		s->s_folded = pg_num(res, 0, 0);

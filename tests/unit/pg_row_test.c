@@ -62,10 +62,62 @@ START_TEST(older_tables_are_brought_to_this_version)
 }
 END_TEST
 
+static int no_decode(const void *data, size_t len, pg_write_fn *write, void *arg)
+{
+	return write(arg, (struct iovec){(void *)data, len}, (struct iovec){"", 0});
+}
+
+static uint64_t rows_in(uint32_t inst, const char *table)
+{
+	return strtoull(sql("p", "select count(*) from %s where inst = %u", table, inst), NULL, 10);
+}
+
+/* A process that was deposed folds nothing, frees nothing, and says so. Nor is a copy filled from
+ * a row that is not the one that was looked at. */
+START_TEST(a_deposed_process_does_not_fold)
+{
+	struct pg_options o = world_options("p", 3);
+	struct pg_watch *w = world_watch(&o);
+	struct pg_snapshot s = {.s_epoch = 1, .s_batch_seen = 2};
+	struct pg_log *l = world_claim(w);
+	char why[PG_WHY] = "";
+	struct pg_fold *f;
+	struct pg_row row;
+
+	ck_assert_int_eq(pg_fold_open(&f, &o, no_decode), 0);
+	WAIT_FOR(pg_fold_step(f, 1, 1000) == 0);
+	ck_assert_int_eq(append(l, "a"), 0);
+	ck_assert_int_eq(append(l, "b"), 0);
+	WAIT_FOR(!pg_watch_look(w, &row) && row.r_acked == 2);
+	ck_assert_int_eq(pg_snapshot(&o, &s, why), 0);
+	s.s_batch_seen = 3;
+	ck_assert_int_eq(pg_snapshot(&o, &s, why), -EAGAIN);
+	ck_assert_msg(strstr(why, "has moved"), "%s", why);
+	pg_log_close(l, false);
+	l = world_claim(w);
+	s.s_batch_seen = 2;
+	ck_assert_int_eq(pg_snapshot(&o, &s, why), -EAGAIN);
+	ck_assert_int_eq(pg_read_keep(w, "gone", 1), 0);
+	ck_assert_int_eq(pg_fold_step(f, 1, 1000), -ESTALE);
+	ck_assert_msg(strstr(pg_fold_why(f), "has claimed"), "%s", pg_fold_why(f));
+	ck_assert_uint_eq(rows_in(3, "kv"), 0);
+	ck_assert_int_eq(pg_fold_trim(f, 1, 0), -ESTALE);
+	ck_assert_uint_eq(rows_in(3, "reader"), 1);
+	WAIT_FOR(pg_fold_step(f, 2, 1000) == 2);
+	ck_assert_uint_eq(rows_in(3, "kv"), 2);
+	WAIT_FOR(pg_fold_trim(f, 2, 0) >= 0);
+	ck_assert_uint_eq(rows_in(3, "reader"), 0);
+	pg_fold_close(f);
+	pg_log_close(l, false);
+	pg_watch_close(w);
+}
+END_TEST
+
 int main(void)
 {
 	const TTest *const tests[] = {a_claim_waits_for_the_lease_of_the_holder,
-				      older_tables_are_brought_to_this_version, NULL};
+				      older_tables_are_brought_to_this_version,
+				      a_deposed_process_does_not_fold, NULL};
 	Suite *s = suite_create("pg_row");
 	int status;
 

@@ -879,7 +879,7 @@ START_TEST(the_table_follows_the_log)
 	ck_assert_int_eq(pg_fold_open(&g, &o, decode), 0);
 	ck_assert(verified(&o));
 	/* Two fold, in steps. */
-	for (int i = 0; (n = pg_fold_step(i % 2 ? f : g, 500)) > 0; i++) {
+	for (int i = 0; (n = pg_fold_step(i % 2 ? f : g, 1, 500)) > 0; i++) {
 		ck_assert_int_lt(n, 30);
 		all += n;
 		if (i == 3) {
@@ -900,12 +900,12 @@ START_TEST(the_table_follows_the_log)
 	ck_assert(!verified(&o));
 	/* The log stays for those who read it. */
 	ck_assert_int_eq(pg_read_keep(w, "other", 50), 0);
-	pg_fold_trim(f, 3600);
+	pg_fold_trim(f, 1, 3600);
 	at = 50;
 	ck_assert_int_eq(pg_read_batches(w, &at, 60, 100000, see, said), 0);
 	ck_assert_uint_eq(at, 60);
 	ck_assert_int_eq(pg_read_keep(w, "other", BATCHES), 0);
-	ck_assert_int_gt(pg_fold_trim(f, 3600), 0);
+	ck_assert_int_gt(pg_fold_trim(f, 1, 3600), 0);
 	at = 50;
 	ck_assert_int_eq(pg_read_batches(w, &at, BATCHES, 100000, see, said), -ESTALE);
 	/* And it goes on. */
