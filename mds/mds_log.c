@@ -8,13 +8,16 @@
 #include "mds/member.h"
 #include "mds/pg_redo.h"
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
@@ -26,7 +29,7 @@
 static struct {
 	pthread_mutex_t l_lock;
 	struct pg_redo *l_redo; /* NULL: none is open */
-	char l_node[64], l_owner[96];
+	char l_node[64], l_owner[96], l_copy[128];
 	int l_told; /* readable while a signal to stop is pending; open until the process ends */
 	char l_said[512]; /* why this process waits, as it was logged last */
 	const struct http_opts *l_web;
@@ -252,8 +255,44 @@ static int become_holder(struct kv *kv, const struct pg_redo_opts *o, const stru
 	}
 }
 
-static void make_owner(const char *node, const char *store)
+/* A copy's identity is made once and is in its folder: two machines may have the same name. */
+static int copy_id(const char *store, char id[17], char *err, size_t errlen)
 {
+	char path[4096], temp[4096];
+	uint64_t v = 0;
+	FILE *f;
+	int rc = 0;
+
+	snprintf(path, sizeof(path), "%s/copy-id", store);
+	snprintf(temp, sizeof(temp), "%s/copy-id.new", store);
+	f = fopen(path, "re");
+	if (f) {
+		rc = fscanf(f, "%16[0-9a-f]", id) == 1 && strlen(id) == 16 ? 0 : -EPROTO;
+		fclose(f);
+		if (!rc)
+			return 0;
+	}
+	if ((!f && errno != ENOENT) || (mkdir(store, 0700) && errno != EEXIST))
+		goto failed;
+	randombytes_buf(&v, sizeof(v));
+	snprintf(id, 17, "%016" PRIx64, v);
+	f = fopen(temp, "we");
+	if (!f)
+		goto failed;
+	rc = fprintf(f, "%s\n", id) < 0 || fflush(f) || fsync(fileno(f));
+	if (!fclose(f) && !rc && !rename(temp, path))
+		return 0;
+failed:
+	rc = errno ? -errno : -EIO;
+	snprintf(err, errlen, "%s: %s", path, strerror(-rc));
+	return rc;
+}
+
+static int make_owner(const char *node, const char *store, char *err, size_t errlen)
+{
+	char id[17] = "";
+	int rc = copy_id(store, id, err, errlen);
+
 	if (*node)
 		snprintf(the_log.l_node, sizeof(the_log.l_node), "%s", node);
 	else
@@ -261,6 +300,8 @@ static void make_owner(const char *node, const char *store)
 	/* The end of the path says more than its beginning. */
 	snprintf(the_log.l_owner, sizeof(the_log.l_owner), "%.40s:%s", the_log.l_node,
 		 strlen(store) > 45 ? store + strlen(store) - 45 : store);
+	snprintf(the_log.l_copy, sizeof(the_log.l_copy), "%s %s", the_log.l_owner, id);
+	return rc;
 }
 
 static uint64_t last_batch(void *pr)
@@ -294,6 +335,7 @@ int mds_log_open(struct mds *m, const struct conf *conf, const struct ns_identit
 	struct pg_redo_opts o = {
 		.po_conninfo = conninfo(conf),
 		.po_owner = the_log.l_owner,
+		.po_copy = the_log.l_copy,
 		.po_inst = mds_log_instance(conf),
 		.po_lease_ms = (uint32_t)conf_msec(conf, "mds.log_lease"),
 		.po_rank_ms = (uint32_t)conf_msec(conf, "mds.log_rank"),
@@ -304,7 +346,9 @@ int mds_log_open(struct mds *m, const struct conf *conf, const struct ns_identit
 	struct kv_redo_state st;
 	int rc;
 
-	make_owner(conf_str(conf, "mds.node"), store);
+	rc = make_owner(conf_str(conf, "mds.node"), store, err, errlen);
+	if (rc)
+		return rc;
 	sigset_stop(&stop);
 	the_log.l_told = o.po_wake = signalfd(-1, &stop, SFD_CLOEXEC);
 	if (o.po_wake < 0) {

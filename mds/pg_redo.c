@@ -28,6 +28,8 @@
 enum { READ_BYTES = 4 << 20, FOLD_BYTES = 1 << 20, FOLD_EVERY_MS = 1000, KEPT_S = 86400 };
 /* Turns without a batch to fold between two looks at what may be freed. */
 enum { TRIM_TURNS = 60 };
+/* A copy says so often that it lives. */
+enum { ALIVE_MS = 10000 };
 /* Of a table that is read: a look at whether this process is to end each so many rows. */
 enum { PAUSE_MS = 50, ROWS_LOOK = 256 };
 
@@ -44,6 +46,9 @@ struct pg_redo {
 	uint32_t pr_lease_said;	  /* of the holder; under pr_lock */
 	_Atomic uint64_t pr_keep; /* this copy needs no batch up to it */
 	_Atomic bool pr_keep_due; /* PostgreSQL was not told yet */
+	const char *pr_copy;
+	uint64_t pr_beat, pr_epoch; /* as the look before has seen them; under pr_lock */
+	uint64_t pr_alive_ms;	    /* when it was told last that this copy lives; under pr_lock */
 
 	_Atomic(struct pg_log *) pr_log; /* NULL: this process holds nothing */
 	_Atomic bool pr_stop;
@@ -118,7 +123,7 @@ static int redo_has(void *log, uint64_t batch, const uint8_t sum[KV_REDO_SUM], c
 	int rc;
 
 	pthread_mutex_lock(&pr->pr_lock);
-	rc = pg_read_alive(pr->pr_watch, pr->pr_o.o_owner);
+	rc = pg_read_alive(pr->pr_watch, pr->pr_copy, atomic_load(&pr->pr_keep));
 	rc = rc ? rc : pg_read_head(pr->pr_watch, batch, head, &len);
 	if (rc == -EAGAIN)
 		fail(rc, err, errlen, pg_watch_why(pr->pr_watch));
@@ -325,7 +330,7 @@ static int redo_base(void *log, kv_redo_pair_fn fn, void *arg, struct kv_redo_ba
 	if (fn) {
 		/* What comes behind the state stays until this copy has it. */
 		pthread_mutex_lock(&pr->pr_lock);
-		rc = pg_read_keep(pr->pr_watch, pr->pr_o.o_owner, 0);
+		rc = pg_read_keep(pr->pr_watch, pr->pr_copy, 0);
 		/* What the copy before this one had says nothing of this one. */
 		atomic_store(&pr->pr_keep_due, false);
 		atomic_store(&pr->pr_keep, 0);
@@ -352,12 +357,22 @@ static int redo_base(void *log, kv_redo_pair_fn fn, void *arg, struct kv_redo_ba
 	return 0;
 }
 
-/* Where it fails, more is kept than is needed, until the next time. pr_lock is held. */
+/* Where it fails, more is kept than is needed, until the next time. Also a copy that has nothing
+ * new to say lives: PostgreSQL forgets one that says nothing. pr_lock is held. */
 static void keep_locked(struct pg_redo *pr)
 {
-	if (atomic_exchange(&pr->pr_keep_due, false) &&
-	    pg_read_keep(pr->pr_watch, pr->pr_o.o_owner, atomic_load(&pr->pr_keep)))
+	uint64_t keep = atomic_load(&pr->pr_keep), now = clock_mono_ms();
+	bool due = atomic_exchange(&pr->pr_keep_due, false);
+	int rc = 0;
+
+	if (due)
+		rc = pg_read_keep(pr->pr_watch, pr->pr_copy, keep);
+	if (rc)
 		atomic_store(&pr->pr_keep_due, true);
+	if (rc || (pr->pr_alive_ms && now - pr->pr_alive_ms < ALIVE_MS))
+		return;
+	if (!pg_read_alive(pr->pr_watch, pr->pr_copy, keep))
+		pr->pr_alive_ms = now;
 }
 
 static void redo_trim(void *log, uint64_t upto)
@@ -367,7 +382,6 @@ static void redo_trim(void *log, uint64_t upto)
 
 	while (was < upto && !atomic_compare_exchange_weak(&pr->pr_keep, &was, upto))
 		;
-	/* Also the same number again: PostgreSQL forgets a copy that says nothing. */
 	atomic_store(&pr->pr_keep_due, true);
 }
 
@@ -542,6 +556,7 @@ int pg_redo_open(struct pg_redo **out, const struct pg_redo_opts *o, char *err, 
 		return fail(-ENOMEM, err, errlen, NULL);
 	pr->pr_kv = (struct kv_redo){&redo_ops, pr};
 	pr->pr_lease = o->po_lease;
+	pr->pr_copy = o->po_copy;
 	pr->pr_o = (struct pg_options){.o_conninfo = o->po_conninfo,
 				       .o_inst = o->po_inst,
 				       .o_owner = o->po_owner,
@@ -583,8 +598,14 @@ int pg_redo_look(struct pg_redo *pr, bool *due, char *err, size_t errlen)
 	pthread_mutex_lock(&pr->pr_lock);
 	rc = look_locked(pr, &row, err, errlen);
 	*due = !rc && pg_watch_due(pr->pr_watch);
-	if (!rc && !*due)
+	/* Its holder lives. Where the row stands still, a slow write would make a gap between the
+	 * looks, and the claim would wait longer. */
+	if (!rc && !*due && (row.r_beat != pr->pr_beat || row.r_epoch != pr->pr_epoch))
 		keep_locked(pr);
+	if (!rc) {
+		pr->pr_beat = row.r_beat;
+		pr->pr_epoch = row.r_epoch;
+	}
 	pthread_mutex_unlock(&pr->pr_lock);
 	if (!rc && memcmp(row.r_ident, pr->pr_ident, KV_REDO_ID))
 		return fail(-ESTALE, err, errlen, "it was replaced by another log");

@@ -137,9 +137,10 @@ int pg_read_batches(struct pg_watch *w, uint64_t *after, uint64_t last, size_t m
 		    void *arg);
 /* Says that this reader has all up to batch: the log is kept behind it for it. */
 int pg_read_keep(struct pg_watch *w, const char *reader, uint64_t batch);
-/* Says that this reader is alive. One that is not known gets all batches kept. A synchronous write:
- * see pg_read_keep(). */
-int pg_read_alive(struct pg_watch *w, const char *reader);
+/* Says that this reader is alive. One that is not known, or is so no more, has all up to batch. A
+ * reader's name is its place, o_owner, and behind a space what tells it from others there: one that
+ * was in this place before and says nothing for some minutes is forgotten. A synchronous write. */
+int pg_read_alive(struct pg_watch *w, const char *reader, uint64_t batch);
 /* The first bytes of a batch, from the log, or as the table keeps them of the batch that it is as
  * of. Also of one that is not acknowledged. What it says is certain if pg_read_alive() was answered
  * just before on the same connection: a server that was left behind answers no write. 0; -ENOENT:

@@ -111,7 +111,7 @@ int pg_read_keep(struct pg_watch *w, const char *reader, uint64_t batch)
 	return end == PG_DONE ? 0 : pg_watch_lost(w);
 }
 
-int pg_read_alive(struct pg_watch *w, const char *reader)
+int pg_read_alive(struct pg_watch *w, const char *reader, uint64_t batch)
 {
 	uint64_t deadline = pg_in_ms(pg_answer_ms(pg_watch_options(w)));
 	struct pg_conn *c = pg_watch_conn(w, deadline);
@@ -123,8 +123,13 @@ int pg_read_alive(struct pg_watch *w, const char *reader)
 		return -EAGAIN;
 	pg_arg_int(&a, pg_watch_options(w)->o_inst);
 	pg_arg_text(&a, reader);
+	pg_arg_int(&a, batch);
+	pg_arg_text(&a, pg_watch_options(w)->o_owner);
 	end = pg_conn_run(c,
-			  "insert into reader (inst, name, batch, seen) values ($1, $2, 0, now())"
+			  "with d as (delete from reader where inst = $1 and name <> $2"
+			  " and (name = $4 or starts_with(name, $4 || ' '))"
+			  " and seen < now() - interval '5 minutes')"
+			  " insert into reader (inst, name, batch, seen) values ($1, $2, $3, now())"
 			  " on conflict (inst, name) do update set seen = now()",
 			  &a, deadline, &res);
 	PQclear(res);

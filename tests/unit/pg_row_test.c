@@ -113,11 +113,43 @@ START_TEST(a_deposed_process_does_not_fold)
 }
 END_TEST
 
+/* A copy that says that it lives keeps its place in the log. Another one that was in the same folder
+ * before is forgotten when it says nothing more, and copies elsewhere are not. */
+START_TEST(a_copy_that_lives_keeps_its_place)
+{
+	struct pg_options o = world_options("p", 4);
+	struct pg_watch *w;
+	const char *seen;
+
+	o.o_owner = "host:/store";
+	w = world_watch(&o);
+	ck_assert_int_eq(pg_read_alive(w, "host:/store b", 5), 0);
+	ck_assert_str_eq(sql("p", "select batch from reader where inst = 4"), "5");
+	ck_assert_int_eq(pg_read_keep(w, "host:/store b", 9), 0);
+	seen = world_text(sql("p", "select seen from reader where inst = 4"));
+	ck_assert_int_eq(pg_read_alive(w, "host:/store b", 7), 0);
+	ck_assert_str_eq(sql("p", "select batch from reader where inst = 4"), "9");
+	ck_assert_str_eq(sql("p", "select seen > '%s' from reader where inst = 4", seen), "t");
+	for (const char *const *n = (const char *const[]){"host:/store", "host:/store a",
+							  "host:/store2", "other:/store a", NULL};
+	     *n; n++)
+		ck_assert_int_eq(pg_read_keep(w, *n, 1), 0);
+	ck_assert_int_eq(pg_read_alive(w, "host:/store b", 9), 0);
+	ck_assert_uint_eq(rows_in(4, "reader"), 5);
+	sql("p", "update reader set seen = seen - interval '1 hour' where inst = 4");
+	ck_assert_int_eq(pg_read_alive(w, "host:/store b", 9), 0);
+	ck_assert_str_eq(
+		sql("p", "select string_agg(name, ',' order by name) from reader where inst = 4"),
+		"host:/store b,host:/store2,other:/store a");
+	pg_watch_close(w);
+}
+END_TEST
+
 int main(void)
 {
-	const TTest *const tests[] = {a_claim_waits_for_the_lease_of_the_holder,
-				      older_tables_are_brought_to_this_version,
-				      a_deposed_process_does_not_fold, NULL};
+	const TTest *const tests[] = {
+		a_claim_waits_for_the_lease_of_the_holder, older_tables_are_brought_to_this_version,
+		a_deposed_process_does_not_fold, a_copy_that_lives_keeps_its_place, NULL};
 	Suite *s = suite_create("pg_row");
 	int status;
 

@@ -355,6 +355,32 @@ def test_a_standby_takes_over_from_one_that_was_killed(w):
     has_files(c, "e", 20)
 
 
+def test_an_idle_copy_keeps_its_place(w):
+    both(w)
+    rows = f"select string_agg(name, ',' order by name) from weft.reader where inst = {w.inst}"
+    eventually(lambda: w.sql(rows).count(",") == 1, what="both copies are known")
+    names = w.sql(rows).split(",")
+    check([len(n.rpartition(" ")[2]) for n in names], [16, 16], names)
+    seen = f"select seen, batch from weft.reader where inst = {w.inst} and name = '{names[1]}'"
+    was = {w.sql(seen)}
+
+    def moves():
+        was.add(w.sql(seen))
+        return len({(one.split("|")[1]) for one in was}) < len(was) - 1
+    eventually(moves, 90, "it says that it lives, twice, with the same batch")
+    # Another machine of this name, or a copy that is made again, is another one.
+    w.stop("b")
+    shutil.rmtree(f"{w.top}/b")
+    w.start("b")
+    eventually(lambda: w.sql(rows).count(",") == 2, what="the new copy is another one")
+    w.stop("b")
+    w.start("b")
+    w.says("b", "standby")
+    eventually(lambda: w.sql(seen.replace("seen, batch", "seen > now() - interval '8s'")
+                             .replace(names[1], w.sql(rows).split(",")[2])) in ("t", "f"))
+    check(w.sql(rows).count(","), 2)
+
+
 def test_one_that_was_deposed_says_nothing_more(w):
     both(w)
     c, two = w.client("a"), w.client("a")
