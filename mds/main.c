@@ -663,6 +663,7 @@ static int main_restore_run(void *arg, struct kv_txn *t)
 static void make_whole(void)
 {
 	uint64_t seen = ds_reg_boot_seen(mds.m_dsc), from = clock_mono_ms();
+	char why[512];
 	int64_t files;
 	int err = kv_run_sync(mds.m_kv, main_restore_run, &seen);
 
@@ -673,6 +674,8 @@ static void make_whole(void)
 	files = lo_restore(mds.m_kv, mds.m_ns, file_intent_put);
 	if (files < 0)
 		die("--restored: the files", strerror((int)-files));
+	if (mds_log_whole(why, sizeof(why)))
+		die("--restored", why);
 	log_info("the store was restored and is consistent: boot %lu, incarnation %u, %lu files in "
 		 "%lu ms",
 		 (unsigned long)ns_super(mds.m_ns)->su_boot, ns_super(mds.m_ns)->su_incarnation,
@@ -909,8 +912,6 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	version_log();
-	if (a.ma_whole && mds_log_elsewhere(conf))
-		die_conf("--restored: the store is a copy of the log that mds.log names");
 	if (a.ma_whole)
 		make_whole_first(a.ma_only);
 	if (mds_settings(&mds, conf))

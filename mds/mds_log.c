@@ -327,8 +327,28 @@ static void begin_member(const struct pg_redo_opts *o)
 			 o->po_inst, strerror(-rc));
 }
 
+/* Makes the log that was put back another one. */
+static int put_back(const char *store, const struct pg_redo_opts *o, char *err, size_t errlen)
+{
+	char data[4096];
+	int rc;
+
+	snprintf(data, sizeof(data), "%s/data.mdb", store);
+	while (passes(rc = pg_redo_restore(the_log.l_redo, !access(data, F_OK), err, errlen))) {
+		if (rc != -ECANCELED)
+			log_waits_for(err);
+		log_wait(NULL, o->po_lease_ms / 20 + 1);
+	}
+	return rc;
+}
+
+int mds_log_whole(char *err, size_t errlen)
+{
+	return the_log.l_redo ? pg_redo_whole(the_log.l_redo, err, errlen) : 0;
+}
+
 int mds_log_open(struct mds *m, const struct conf *conf, const struct ns_identity *id,
-		 struct kv_opts *opts, char *err, size_t errlen)
+		 bool restoring, struct kv_opts *opts, char *err, size_t errlen)
 {
 	const char *store = conf_str(conf, "mds.store");
 	sigset_t stop;
@@ -336,6 +356,7 @@ int mds_log_open(struct mds *m, const struct conf *conf, const struct ns_identit
 		.po_conninfo = conninfo(conf),
 		.po_owner = the_log.l_owner,
 		.po_copy = the_log.l_copy,
+		.po_restoring = restoring,
 		.po_inst = mds_log_instance(conf),
 		.po_lease_ms = (uint32_t)conf_msec(conf, "mds.log_lease"),
 		.po_rank_ms = (uint32_t)conf_msec(conf, "mds.log_rank"),
@@ -359,8 +380,12 @@ int mds_log_open(struct mds *m, const struct conf *conf, const struct ns_identit
 	rc = pg_redo_open(&the_log.l_redo, &o, err, errlen);
 	if (rc)
 		return rc;
+	rc = restoring ? put_back(store, &o, err, errlen) : 0;
+	if (rc)
+		return rc;
 	begin_member(&o);
 	opts->ko_redo = pg_redo_kv(the_log.l_redo);
+	opts->ko_create = true;
 	opts->ko_follow = true;
 	/* An empty store is filled first: that may take longer than systemd waits for a start. */
 	log_waits_for("standby: reads the log in PostgreSQL");

@@ -23,10 +23,13 @@ void mds_log_web(const struct http_opts *web);
 /* Opens m_kv, whose log is elsewhere, and returns when this process holds the instance: that may
  * take for ever. From then on m_store_lease is extended. SIGTERM and SIGINT, which are blocked, end
  * the process while it waits. What this process could not serve, it does not take: a copy that
- * holds more than the log, or that belongs to another file system (id). 0; or -errno and a line in
- * err. */
+ * holds more than the log, or that belongs to another file system (id). restoring: the log was put
+ * back to an earlier time, and becomes another one. 0; or -errno and a line in err. */
 int mds_log_open(struct mds *m, const struct conf *conf, const struct ns_identity *id,
-		 struct kv_opts *opts, char *err, size_t errlen);
+		 bool restoring, struct kv_opts *opts, char *err, size_t errlen);
+/* --restored has made the store whole: the log says so. 0 too where the log is in files; or -errno
+ * and a line in err. */
+int mds_log_whole(char *err, size_t errlen);
 /* The store could not be opened: closes m_kv, and gives the instance up if this process has it, so
  * that another one need not wait for its lease. */
 void mds_log_give_up(struct mds *m);

@@ -67,7 +67,7 @@ int mds_store_open(struct mds *m, const struct conf *conf, bool restoring, char 
 	}
 	if (mds_log_elsewhere(conf)) {
 		id.id_fs = mds_log_instance(conf);
-		rc = mds_log_open(m, conf, &id, &opts, err, errlen);
+		rc = mds_log_open(m, conf, &id, restoring, &opts, err, errlen);
 	} else {
 		rc = kv_open(&m->m_kv, store, &opts, err, errlen);
 	}

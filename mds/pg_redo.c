@@ -47,6 +47,7 @@ struct pg_redo {
 	_Atomic uint64_t pr_keep; /* this copy needs no batch up to it */
 	_Atomic bool pr_keep_due; /* PostgreSQL was not told yet */
 	const char *pr_copy;
+	bool pr_restoring;
 	uint64_t pr_beat, pr_epoch; /* as the look before has seen them; under pr_lock */
 	uint64_t pr_alive_ms;	    /* when it was told last that this copy lives; under pr_lock */
 
@@ -412,7 +413,7 @@ static const struct kv_redo_ops redo_ops = {
 	.ro_state = redo_state,
 };
 
-/* ---- fold ---- */
+/* ---- fold, and another log ---- */
 
 static _Thread_local const struct pg_redo *folding;
 
@@ -490,6 +491,79 @@ static void *folder(void *arg)
 	return NULL;
 }
 
+/* Waits a moment. -ECANCELED: the process is to end. */
+static int pause_or_end(const struct pg_redo *pr)
+{
+	usleep(PAUSE_MS * 1000);
+	return told(pr) ? -ECANCELED : 0;
+}
+
+static int renew(struct pg_redo *pr, struct pg_log *l)
+{
+	struct pg_fold *f;
+	int64_t n = pg_fold_open(&f, &pr->pr_o, decode);
+	int rc = (int)n;
+
+	if (rc)
+		return rc;
+	folding = pr;
+	do {
+		n = pg_fold_step(f, pg_log_epoch(l), FOLD_BYTES);
+		rc = n > 0 ? -EAGAIN : n < 0 ? (int)n : pg_log_renew(l);
+		if (rc == -EAGAIN && n <= 0)
+			rc = pause_or_end(pr) ? -ECANCELED : -EAGAIN;
+	} while (rc == -EAGAIN);
+	pg_fold_close(f);
+	return rc;
+}
+
+int pg_redo_restore(struct pg_redo *pr, bool has_copy, char *err, size_t errlen)
+{
+	struct kv_redo_end end;
+	struct pg_log *l;
+	struct pg_row row;
+	bool due;
+	int rc;
+
+	pthread_mutex_lock(&pr->pr_lock);
+	rc = look_locked(pr, &row, err, errlen);
+	due = !rc && pg_watch_due(pr->pr_watch);
+	pthread_mutex_unlock(&pr->pr_lock);
+	if (rc || row.r_restored)
+		return rc;
+	memcpy(pr->pr_ident, row.r_ident, KV_REDO_ID);
+	if (!row.r_batch)
+		return fail(-ENOENT, err, errlen, "it has no batch: nothing was put back");
+	if (has_copy)
+		return fail(-EEXIST, err, errlen,
+			    "the store is a copy of what it was before it was put back: remove it");
+	if (!due)
+		return fail(-EAGAIN, err, errlen,
+			    "another process holds the instance, or did until now");
+	rc = redo_take(pr, &end, err, errlen);
+	if (rc)
+		return rc;
+	l = atomic_load(&pr->pr_log);
+	rc = renew(pr, l);
+	atomic_store(&pr->pr_log, NULL);
+	pg_log_close(l, true);
+	if (rc)
+		return fail(rc, err, errlen, NULL);
+	log_info("the log in PostgreSQL was put back to batch %lu: from now on it is another log, "
+		 "and copies of the one before are refused",
+		 (unsigned long)end.re_last);
+	return 0;
+}
+
+int pg_redo_whole(struct pg_redo *pr, char *err, size_t errlen)
+{
+	int rc;
+
+	while ((rc = pg_log_renewed(atomic_load(&pr->pr_log))) == -EAGAIN && !pause_or_end(pr))
+		;
+	return rc ? fail(rc, err, errlen, NULL) : 0;
+}
+
 int pg_redo_fold(struct pg_redo *pr)
 {
 	int rc = pg_fold_open(&pr->pr_fold, &pr->pr_o, decode);
@@ -557,6 +631,7 @@ int pg_redo_open(struct pg_redo **out, const struct pg_redo_opts *o, char *err, 
 	pr->pr_kv = (struct kv_redo){&redo_ops, pr};
 	pr->pr_lease = o->po_lease;
 	pr->pr_copy = o->po_copy;
+	pr->pr_restoring = o->po_restoring;
 	pr->pr_o = (struct pg_options){.o_conninfo = o->po_conninfo,
 				       .o_inst = o->po_inst,
 				       .o_owner = o->po_owner,
@@ -609,6 +684,10 @@ int pg_redo_look(struct pg_redo *pr, bool *due, char *err, size_t errlen)
 	pthread_mutex_unlock(&pr->pr_lock);
 	if (!rc && memcmp(row.r_ident, pr->pr_ident, KV_REDO_ID))
 		return fail(-ESTALE, err, errlen, "it was replaced by another log");
+	if (!rc && row.r_restored && !pr->pr_restoring)
+		return fail(-EAGAIN, err, errlen,
+			    "it was put back to an earlier time: start weft-mds once with "
+			    "--restored");
 	return rc;
 }
 

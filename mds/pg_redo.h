@@ -27,6 +27,7 @@ struct pg_redo_opts {
 	uint32_t po_inst;
 	uint32_t po_lease_ms; /* the same for all processes of the instance; at least 100 */
 	uint32_t po_rank_ms;  /* waits so much longer than the lease before it claims */
+	bool po_restoring; /* pg_redo_restore is called; else a log that waits for it is not taken */
 	uint32_t po_replicas; /* 2: a commit is at a synchronous standby too; 1: not */
 	int po_wake; /* a descriptor; readable: this process is to end, and waits no more. 0: none */
 	struct store_lease *po_lease;
@@ -47,6 +48,13 @@ int pg_redo_look(struct pg_redo *pr, bool *due, char *err, size_t errlen);
 void pg_redo_seen(struct pg_redo *pr, bool *free, uint64_t *quiet_ms);
 /* How long the claim took, ms; 0: there was none. */
 uint64_t pg_redo_claim_ms(const struct pg_redo *pr);
+/* Before kv_open: the database was put back to an earlier time. Claims the instance as soon as nobody
+ * holds it, folds its log into the table, makes it another log, and gives it up. has_copy: the
+ * store is not empty. 0: that is done, or an attempt before has done it; the claim is not made.
+ * -EEXIST: it is to be done, and the store has a copy of the log of before. -EAGAIN. */
+int pg_redo_restore(struct pg_redo *pr, bool has_copy, char *err, size_t errlen);
+/* The holder: the store was made whole, so others may take the log from now on. */
+int pg_redo_whole(struct pg_redo *pr, char *err, size_t errlen);
 /* The holder: folds the log into the table from now on, on a thread of its own, and frees what all
  * copies have. */
 int pg_redo_fold(struct pg_redo *pr);

@@ -45,6 +45,18 @@ uint64_t pg_redo_claim_ms(const struct pg_redo *pr)
 	return 0;
 }
 
+int pg_redo_restore(struct pg_redo *pr, bool has_copy, char *err, size_t errlen)
+{
+	(void)pr, (void)has_copy;
+	return pg_redo_check("", err, errlen);
+}
+
+int pg_redo_whole(struct pg_redo *pr, char *err, size_t errlen)
+{
+	(void)pr;
+	return pg_redo_check("", err, errlen);
+}
+
 int pg_redo_fold(struct pg_redo *pr)
 {
 	(void)pr;

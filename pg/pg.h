@@ -71,6 +71,7 @@ struct pg_row {
 	bool r_free;	     /* no process holds it: it was released, or never claimed */
 	uint32_t r_lease_ms; /* of the process that claimed it last; 0: not known */
 	uint8_t r_ident[16]; /* of the log: one that was set back must get another */
+	bool r_restored;     /* pg_log_renew() was called, and pg_log_renewed() was not */
 };
 
 /* ---- the process that holds the instance; pg_log.c ---- */
@@ -95,6 +96,13 @@ bool pg_log_live(const struct pg_log *l);
 uint64_t pg_log_lease_end(const struct pg_log *l); /* CLOCK_BOOTTIME, ns; 0: deposed */
 /* why: what is wrong, for people; empty if it is PG_LOG_LIVE. Any thread. */
 enum pg_state pg_log_state(struct pg_log *l, char why[PG_WHY]);
+/* The database was put back to an earlier time: this makes the log another one, which copies of the
+ * one before do not take for theirs, and marks the row. All readers are forgotten. The table must
+ * have all batches: what is in the log has the identity of before. 0; -EAGAIN: no answer, or
+ * batches are not folded yet; -ESTALE. */
+int pg_log_renew(struct pg_log *l);
+/* Takes the mark away. 0; -EAGAIN; -ESTALE. */
+int pg_log_renewed(struct pg_log *l);
 /* Ends the waits of pg_log_append(): it returns -ECANCELED from now on. Any thread. */
 void pg_log_stop(struct pg_log *l);
 /* Stops and frees. release: gives the instance up first, so that another process need not wait

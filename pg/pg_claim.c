@@ -125,7 +125,7 @@ static int read_row(struct pg_watch *w, struct pg_row *row, uint64_t deadline)
 	pg_arg_int(&a, w->w_o.o_inst);
 	if (pg_conn_run(c,
 			"select epoch, batch, beat, acked, (owner = '')::int::int8, ident,"
-			" lease_ms"
+			" lease_ms, restored"
 			" from instance where id = $1",
 			&a, deadline, &res) != PG_DONE) {
 		PQclear(res);
@@ -137,7 +137,8 @@ static int read_row(struct pg_watch *w, struct pg_row *row, uint64_t deadline)
 				       .r_beat = pg_num(res, 0, 2),
 				       .r_acked = pg_num(res, 0, 3),
 				       .r_free = pg_num(res, 0, 4),
-				       .r_lease_ms = (uint32_t)pg_num(res, 0, 6)};
+				       .r_lease_ms = (uint32_t)pg_num(res, 0, 6),
+				       .r_restored = pg_num(res, 0, 7)};
 	else
 		err = -ENOENT;
 	if (!err && PQgetlength(res, 0, 5) == sizeof(row->r_ident))

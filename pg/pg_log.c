@@ -392,6 +392,44 @@ static void *beats(void *arg)
 	return NULL;
 }
 
+/* A statement of the holder that says how many rows it has changed. */
+static int change_row(struct pg_log *l, const char *sql)
+{
+	struct pg_args a;
+	PGresult *res = NULL;
+	int err = -EAGAIN;
+
+	pthread_mutex_lock(&l->l_lock);
+	if (pg_log_state(l, NULL) == PG_LOG_DEPOSED)
+		err = -ESTALE;
+	else if (l->l_begun) {
+		guard_args(l, l->l_session, &a);
+		if (pg_conn_run(&l->l_conn, sql, &a, pg_in_ms(l->l_answer_ms), &res) != PG_DONE)
+			give_up(l);
+		else if (PQntuples(res) == 1 && pg_num(res, 0, 0) == 1)
+			err = 0;
+	}
+	PQclear(res);
+	pthread_mutex_unlock(&l->l_lock);
+	return err;
+}
+
+int pg_log_renew(struct pg_log *l)
+{
+	return change_row(l, "with g as (update instance set ident = gen_random_uuid(),"
+			     " restored = 1 where id = $1 and epoch = $2 and session = $3"
+			     " and batch = (select folded from fold where inst = $1)"
+			     " returning id), d as (delete from reader using g where inst = g.id)"
+			     " select count(*) from g");
+}
+
+int pg_log_renewed(struct pg_log *l)
+{
+	return change_row(l, "with g as (update instance set restored = 0 where id = $1"
+			     " and epoch = $2 and session = $3 returning id)"
+			     " select count(*) from g");
+}
+
 /* ---- begin and end ---- */
 
 static void free_log(struct pg_log *l)

@@ -24,7 +24,8 @@ static const char tables[] =
 	" session int8 not null default 0, batch int8 not null default 0,"
 	" acked int8 not null default 0, beat int8 not null default 0,"
 	" owner text not null default '', turn int8 not null default 4096,"
-	" lease_ms int8 not null default 0) with (fillfactor = 10);"
+	" lease_ms int8 not null default 0, restored int8 not null default 0)"
+	" with (fillfactor = 10);"
 	"create table weft.log (part int not null, batch int8 not null, data bytea not null,"
 	" primary key (part, batch)) partition by list (part);"
 	"alter table weft.log alter column data set storage external;"
@@ -61,7 +62,8 @@ static const char tables[] =
 
 /* From version 1. */
 static const char upgrade[] =
-	"alter table weft.instance add column lease_ms int8 not null default 0;"
+	"alter table weft.instance add column lease_ms int8 not null default 0,"
+	" add column restored int8 not null default 0;"
 	"update weft.meta set version = 2;";
 
 _Static_assert(PG_VERSION == 2 && PG_TURNS == 4, "the text above has them");

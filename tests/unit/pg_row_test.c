@@ -45,7 +45,8 @@ START_TEST(older_tables_are_brought_to_this_version)
 	struct pg_log *l;
 
 	sql("p", "update instance set batch = 7, epoch = 3 where id = 2");
-	sql("p", "alter table instance drop column lease_ms; update meta set version = 1");
+	sql("p", "alter table instance drop column lease_ms, drop column restored; update meta set "
+		 "version = 1");
 	WAIT_FOR(pg_watch_look(w, &row) == -ENOTSUP);
 	ck_assert_msg(strstr(pg_watch_why(w), "version 1"), "%s", pg_watch_why(w));
 	ck_assert_msg(!pg_init(&i, why), "%s", why);

@@ -84,10 +84,10 @@ class World:
                f"mds.fs={self.inst}", f"mds.log_lease={LEASE_S}s", *more]
         return [x for s in own for x in ("-o", s)]
 
-    def start(self, name, *more):
+    def start(self, name, *more, args=()):
         with open(f"{self.top}/{name}.log", "ab") as log:
             # pylint: disable=consider-using-with
-            self.run[name] = subprocess.Popen([program("weft-mds"), *self.keys(name, *more)],
+            self.run[name] = subprocess.Popen([program("weft-mds"), *self.keys(name, *more), *args],
                                               stderr=log, stdout=log, env=environment("weft-mds"))
 
     def ds(self):
@@ -407,9 +407,9 @@ def test_one_that_was_deposed_says_nothing_more(w):
     check(err(first_.status), "NOENT")
 
 
-def refuses(w, text, *more, status=None):
+def refuses(w, text, *more, status=None, args=()):
     before = len(w.log("a"))
-    w.start("a", *more)
+    w.start("a", *more, args=args)
     got = w.ended("a")
     check(got != 0 if status is None else got == status, True, f"status {got}")
     check(text in w.log("a")[before:], True, f"{text!r}: {w.log('a')[before:][-600:]}")
@@ -455,6 +455,80 @@ def test_a_log_that_was_set_back_is_noticed(w):
     shutil.rmtree(f"{w.top}/a")
     os.rename(f"{w.top}/kept", f"{w.top}/a")
     refuses(w, "does not follow from what the copy holds")
+
+
+def put_back(w, keep):
+    """The tables of the instance as they are now, and then as they were, as a restoration has it."""
+    tables = {"instance": "id = $", "fold": "inst = $", "kv": "inst = $", "log": "part / 4 = $",
+              "reader": "inst = $"}
+    if keep:
+        w.sql("drop schema if exists kept cascade; create schema kept;" + "".join(
+            f"create table kept.{t} as select * from weft.{t} where {of};"
+            for t, of in tables.items()))
+        return
+    w.sql("".join(f"delete from weft.{t} where {of};" for t, of in
+                  reversed(list(tables.items()))) +
+          "".join(f"insert into weft.{t} select * from kept.{t};" for t in tables))
+
+
+def test_a_database_that_was_put_back_is_served_as_a_restored_store(w):
+    both(w)
+    c = w.client("a")
+    d = make_files(c, "d", 20)
+    w.says("a", "data server 1 (ds): ")
+    old = c.ok(putfh(d), lookup("f1"), getfh()).fh
+    eventually(lambda: w.sql("select folded > 20 from weft.fold where inst = $") == "t",
+               what="the table follows")
+    make_files(c, "more", 10)
+    put_back(w, True)
+    late = make_files(c, "late", 20)
+    w.drop()
+    # The server, and not its standby, holds most.
+    w.stop("b")
+    w.stop("a")
+    put_back(w, False)
+    ident = w.sql("select ident from weft.instance where id = $")
+    refuses(w, "ends before it")
+    refuses(w, "remove it", args=["--restored"])
+    shutil.rmtree(f"{w.top}/a")
+    w.start("a", args=["--restored"])
+    w.serves("a", 2)
+    check("copies of the one before are refused" in w.log("a"), True, w.log("a")[-800:])
+    check(f"boot {1 << 16}, incarnation 2" in w.log("a"), True, w.log("a")[-1500:])
+    check(w.sql("select restored from weft.instance where id = $"), "0")
+    check(w.sql("select ident from weft.instance where id = $") != ident, True, "identity")
+    c = w.client("a")
+    has_files(c, "d", 20)
+    has_files(c, "more", 10)
+    check(err(c.call(putfh(c.root()), lookup("late")).status), "NOENT")
+    for fh in (old, late):
+        check(err(c.call(putfh(fh), getattr_("fileid")).status), "STALE")
+    # A number of before is not given again.
+    new = make_files(c, "new", 5)
+    check(c.attrs(new, "fileid").fileid >> 32 & 0xffff, 1, "the new line of time")
+    # The copy of the other machine is of the log before.
+    w.start("b")
+    w.says("b", "is a copy of another log in PostgreSQL: remove the copy")
+    check(w.ended("b") != 0, True, "status")
+    shutil.rmtree(f"{w.top}/b")
+    w.start("b")
+    w.says("b", "a new copy begins with batch")
+    w.drop()
+    w.stop("a")
+    w.serves("b")
+    c = w.client("b")
+    has_files(c, "new", 5)
+    has_files(c, "d", 20)
+    w.drop()
+    w.stop("b")
+    # An attempt that did not come to its end.
+    w.sql("update weft.instance set restored = 1 where id = $")
+    w.start("a")
+    w.says("a", "it was put back to an earlier time: start weft-mds once with --restored")
+    w.stop("a")
+    w.start("a", args=["--restored"])
+    w.serves("a", 3)
+    has_files(w.client("a"), "new", 5)
 
 
 def test_what_cannot_serve_takes_nothing(w):
