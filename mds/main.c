@@ -950,6 +950,7 @@ int main(int argc, char **argv)
 	open_data(conf);
 	open_exports(conf);
 	mds_gauges(&mds);
+	member_metrics(&mds.m_store_lease);
 	open_kerberos(conf);
 	if (mds_live_open(&live, &mds, conf, a.ma_path, a.ma_sets, a.ma_nsets))
 		die("the configuration", strerror(ENOMEM));

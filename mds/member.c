@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -553,4 +554,70 @@ void member_serves(void)
 	the_member.mb_took_due = true;
 	pthread_cond_signal(&the_member.mb_wake);
 	pthread_mutex_unlock(&the_member.mb_lock);
+}
+
+/* ---- metrics ---- */
+
+static double gauge_view(void *arg)
+{
+	size_t at = (size_t)(uintptr_t)arg;
+	struct member_view v;
+
+	member_look(&v);
+	return *(const double *)((const char *)&v + at);
+}
+
+static double gauge_standbys(void *arg)
+{
+	struct member_view v;
+
+	(void)arg;
+	member_look(&v);
+	return v.mv_standbys;
+}
+
+static double gauge_part(void *arg)
+{
+	size_t at = (size_t)(uintptr_t)arg;
+	struct member_view v;
+
+	member_look(&v);
+	return (double)*(const uint64_t *)((const char *)&v + at) / 1e3;
+}
+
+static void *at(size_t offset)
+{
+	return (void *)(uintptr_t)offset;
+}
+
+void member_metrics(const struct store_lease *lease)
+{
+	static const char takeover[] = "weft_mds_takeover_seconds",
+			  what[] = "Parts of the takeover by which this process got its instance.";
+
+	if (!the_member.mb_pg)
+		return;
+	the_member.mb_lease = lease;
+	metric_gauge("weft_mds_standbys", "Standbys of this instance that are up.", "",
+		     gauge_standbys, NULL);
+	metric_gauge("weft_mds_standby_lag_seconds",
+		     "How old the copy of the standby is that lacks most.", "", gauge_view,
+		     at(offsetof(struct member_view, mv_worst_s)));
+	metric_gauge("weft_mds_standby_lag_batches",
+		     "Batches of the log that the nearest standby lacks.", "", gauge_view,
+		     at(offsetof(struct member_view, mv_lag_batches)));
+	metric_gauge("weft_mds_standby_lag_bytes",
+		     "Bytes of the log that the nearest standby lacks.", "", gauge_view,
+		     at(offsetof(struct member_view, mv_lag_bytes)));
+	metric_gauge("weft_mds_lease_age_seconds",
+		     "Since a statement left that PostgreSQL has answered.", "", gauge_view,
+		     at(offsetof(struct member_view, mv_lease_age_s)));
+	metric_gauge(takeover, what, "part=\"detection\"", gauge_part,
+		     at(offsetof(struct member_view, mv_took.mt_detection_ms)));
+	metric_gauge(takeover, what, "part=\"claim\"", gauge_part,
+		     at(offsetof(struct member_view, mv_took.mt_claim_ms)));
+	metric_gauge(takeover, what, "part=\"filling\"", gauge_part,
+		     at(offsetof(struct member_view, mv_took.mt_filling_ms)));
+	metric_gauge(takeover, what, "part=\"serving\"", gauge_part,
+		     at(offsetof(struct member_view, mv_serving_ms)));
 }

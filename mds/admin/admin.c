@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* admin.c - see admin.h. */
+#include "mds/member.h"
 #include "mds/admin/admin.h"
 #include "mds/admin/admin_int.h"
 #include "mds/admin/admin_health.h"
@@ -111,6 +112,7 @@ static void get_status(void *arg, const struct http_req *rq, struct http_reply *
 	const struct ns_super *su = ns_super(a->a_ops.ao_ns);
 	struct admin_counts ac = {0};
 	struct exp_table *exports = export_set_get(a->a_ops.ao_exports);
+	json_t *j, *instance;
 	char cluster[37], hash[EXPORTS_HASH_LEN + 1];
 
 	(void)rq;
@@ -118,16 +120,18 @@ static void get_status(void *arg, const struct http_req *rq, struct http_reply *
 	exp_put(exports);
 	a->a_ops.ao_counts(a->a_ops.ao_arg, &ac);
 	lo_uuid_text(su->su_uuid, cluster);
-	admin_reply_json(
-		rp, 200,
-		json_pack("{s:s, s:s, s:i, s:s, s:I, s:b, s:o, s:{s:I, s:I, s:I, s:I}, s:I, s:o}",
-			  "version", version_text, "cluster", cluster, "fs", su->su_fs,
-			  "exports_hash", hash, "boot_epoch", (json_int_t)su->su_boot, "grace",
-			  ac.ac_grace, "ds", status_ds(a), "clients", "known",
-			  (json_int_t)ac.ac_clients, "sessions", (json_int_t)ac.ac_sessions,
-			  "opens", (json_int_t)ac.ac_opens, "layouts", (json_int_t)ac.ac_layouts,
-			  "orders", (json_int_t)lo_orders_count(a->a_ops.ao_lo), "store",
-			  status_store(a)));
+	j = json_pack("{s:s, s:s, s:i, s:s, s:I, s:b, s:o, s:{s:I, s:I, s:I, s:I}, s:I, s:o}",
+		      "version", version_text, "cluster", cluster, "fs", su->su_fs, "exports_hash",
+		      hash, "boot_epoch", (json_int_t)su->su_boot, "grace", ac.ac_grace, "ds",
+		      status_ds(a), "clients", "known", (json_int_t)ac.ac_clients, "sessions",
+		      (json_int_t)ac.ac_sessions, "opens", (json_int_t)ac.ac_opens, "layouts",
+		      (json_int_t)ac.ac_layouts, "orders",
+		      (json_int_t)lo_orders_count(a->a_ops.ao_lo), "store", status_store(a));
+	/* Only where the log is in PostgreSQL. */
+	instance = member_json();
+	if (instance)
+		json_object_set_new(j, "instance", instance);
+	admin_reply_json(rp, 200, j);
 }
 
 /* ---- policies ---- */

@@ -9,6 +9,7 @@
 #include "mds/jobs/damage.h"
 #include "mds/jobs/repair.h"
 #include "mds/jobs/scrub.h"
+#include "mds/member.h"
 #include "mds/namespace/ns_sum.h"
 #include "mds/state/st_view.h"
 #include "proto/rpc_tls.h"
@@ -67,6 +68,7 @@ struct look {
 	int l_backup_log;	 /* why there is no log for backups (-errno); 0: nothing is wrong */
 	int64_t l_cert_s;	 /* seconds until the certificate ends */
 	bool l_cert;
+	struct member_view l_member;
 };
 
 /* A reason that is found. */
@@ -110,6 +112,27 @@ static uint64_t look_not_serving(const struct look *l, const struct reason *r, s
 {
 	snprintf(f->f_text, sizeof(f->f_text), "%s: %s", r->r_text, l->l_why);
 	return !l->l_serves;
+}
+
+static uint64_t look_standby_none(const struct look *l, const struct reason *r, struct found *f)
+{
+	snprintf(f->f_text, sizeof(f->f_text), "%s", r->r_text);
+	return l->l_member.mv_on && !l->l_member.mv_standbys;
+}
+
+static uint64_t look_away(const struct look *l, const struct reason *r, struct found *f)
+{
+	snprintf(f->f_text, sizeof(f->f_text), "%s: %s", r->r_text, l->l_member.mv_preferred);
+	return l->l_member.mv_on && *l->l_member.mv_preferred;
+}
+
+static uint64_t look_standby_lags(const struct look *l, const struct reason *r, struct found *f)
+{
+	const struct member_view *v = &l->l_member;
+
+	snprintf(f->f_text, sizeof(f->f_text), "%s: %s, by %.0f s", r->r_text, v->mv_worst,
+		 v->mv_worst_s);
+	return v->mv_on && v->mv_standbys && v->mv_worst_s > MEMBER_LAGS_S;
 }
 
 static uint64_t look_grace(const struct look *l, const struct reason *r, struct found *f)
@@ -349,6 +372,13 @@ static const struct reason reasons[] = {
 	 "weft client list; weft client evict C"},
 	{"in-grace", HEALTH_WARN, look_grace, 0, "in grace: clients reclaim, new opens wait",
 	 "wait; it ends by itself"},
+	{"standby-none", HEALTH_WARN, look_standby_none, 0,
+	 "no standby follows: a failure of this machine ends the service",
+	 "weft instance list; start weft-mds on another node"},
+	{"standby-lags", HEALTH_WARN, look_standby_lags, 0, "a standby is behind",
+	 "weft instance list; look at that machine and its way to PostgreSQL"},
+	{"instance-away", HEALTH_INFO, look_away, 0, "this instance prefers another node",
+	 "weft instance move INSTANCE --home"},
 	{"ds-draining", HEALTH_INFO, server_look, SV_DRAINING,
 	 "data servers that are being drained", "weft ds list"},
 	{"exports-differ", HEALTH_INFO, look_exports_differ, 0,
@@ -529,6 +559,7 @@ static bool look_all(struct look *l, const struct admin_ops *ops)
 	job_damage_look(l->l_m, &l->l_damage);
 	job_scrub_look(l->l_m, &l->l_scrub);
 	look_exports(l);
+	member_look(&l->l_member);
 	l->l_cert = end != 0;
 	l->l_cert_s = end - (int64_t)time(NULL);
 	/* After the look: what it saw may be another instance's business by now. */

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from harness import *  # noqa: E402,F403
-from daemons import environment, program  # noqa: E402
+from daemons import Http, environment, program  # noqa: E402
 import pg_store_test as base  # noqa: E402
 from pg_store_test import Postgres, ask, has_files, make_files  # noqa: E402
 
@@ -220,6 +221,82 @@ def test_each_node_has_one_and_takes_both(nodes):
     check(took["detection_ms"] >= 1000 * base.LEASE_S, True, took)
     nodes.weft("move", str(two.inst), "--home")
     check(nodes.held(), ["n1", "n2"])
+
+
+LATE = """create or replace function weft.late() returns trigger language plpgsql as
+$late$ begin if new.role = 'standby' then new.has := new.has - 5;
+new.as_of := now() - interval '1 min'; end if; return new; end $late$;
+create trigger late before insert or update on weft.member for each row
+execute function weft.late()"""
+
+
+def test_the_holder_tells_how_its_standbys_are(nodes):
+    (w,) = nodes.inst
+    w.start("a")
+    w.serves("a")
+
+    def has(code, there=True):
+        eventually(lambda: (code in [r["code"] for r in
+                                     ask(w.admin["a"], "/v1/health")[1]["reasons"]]) == there,
+                   60, f"{code} is {there}")
+
+    def status():
+        return ask(w.admin["a"], "/v1/status")[1]["instance"]
+
+    def event(kind, text):
+        eventually(lambda: any(text in e["text"] for e in
+                               ask(w.admin["a"], f"/v1/events?kind={kind}")[1]["events"]),
+                   60, f"{kind}: {text}")
+
+    def series(name):
+        return float(re.search(rf"^{re.escape(name)} (\S+)$", metrics(w.admin["a"]), re.M)[1])
+
+    has("standby-none")
+    event("takeover", f"instance {w.inst}, it was free: detection ")
+    event("standby", "has no standby that follows")
+    w.start("b")
+    has("standby-none", False)
+    event("standby", f"1 follow instance {w.inst}")
+    eventually(lambda: series("weft_mds_standbys") == 1, 60, "a standby")
+    got = status()
+    check((got["instance"], got["node"], got["holder"], got["held"], got["takeover"]["by"],
+           [s["node"] for s in got["standbys"]]), (w.inst, "n1", "n1", True, "n1", ["n2"]))
+    check(0 <= got["lease_age_s"] < base.LEASE_S, True, got)
+    check(0 <= series("weft_mds_lease_age_seconds") < base.LEASE_S, True)
+    for part in ("detection", "claim", "filling", "serving"):
+        check(round(1000 * series(f'weft_mds_takeover_seconds{{part="{part}"}}')),
+              got["takeover"][part + "_ms"])
+    # It prefers the other node.
+    nodes.weft("move", str(w.inst), "--prefer", "n2")
+    has("instance-away")
+    nodes.weft("move", str(w.inst), "--prefer", "n1")
+    has("instance-away", False)
+    # One that speaks and does not follow.
+    nodes.pg.sql(LATE)
+    try:
+        has("standby-lags")
+        event("standby", "s behind")
+        check(series("weft_mds_standby_lag_batches") >= 5, True)
+        check(series("weft_mds_standby_lag_bytes") > 0, True)
+        check(series("weft_mds_standby_lag_seconds") > 10, True)
+        said = nodes.weft("move", str(w.inst), "--to", "n2", status=1)
+        check(re.search(r"the standby on n2 lacks \d+ batches after 5 s", said) is not None, True,
+              said)
+        event("instance-move", "refused: the standby on n2 lacks")
+    finally:
+        nodes.pg.sql("drop trigger late on weft.member")
+    has("standby-lags", False)
+    w.kill("b")
+    has("standby-none")
+    check(w.run["a"].poll(), None, "a runs")
+
+
+def metrics(admin):
+    conn = Http(admin)
+    conn.request("GET", "/metrics")
+    text = conn.getresponse().read().decode()
+    conn.close()
+    return text
 
 
 @contextlib.contextmanager
