@@ -17,6 +17,7 @@ n1 and n2 are its nodes, d1 and d2 have the data servers. The failures, of the n
     cut       its node's port is down for as long
     apart     it and PostgreSQL do not reach each other for as long; all others reach it
     stop      the server is ended in order
+    move      weft instance move: its node gives the instance to the other one, and stands by
     engine    all of PostgreSQL stops for 3 s: nobody takes over
     standby   the synchronous standby of PostgreSQL stops for 3 s
     waiting   kill -9 of the server that stands by
@@ -40,7 +41,7 @@ from world import HERE, kill, now, pause, reported, wait, world
 
 CONTROL = os.path.join(os.environ.get("HA_BIN", os.path.join(BUILD, "tests/ha")), "weft-mds")
 KINDS = ("kill", "power", "pause", "cut", "stop", "freeze", "apart", "hang", "engine", "waiting",
-         "standby")
+         "standby", "move")
 TIGHT = 4.0
 BOTH = 1.5  # seconds in which the new holder works and the old one is still away
 STOP = 3.0  # seconds in which PostgreSQL stands still
@@ -116,6 +117,7 @@ class Instance:
         return n.run(self.program, "-c", self.conf, "-o", f"mds.store={self.folder(n)}", "-o",
                      f"mds.listen={SERVICE}:{PORT}, {OTHER}:{PORT}", "-o",
                      f"mds.admin=unix:{self.w.work}/{n.name}.sock", "-o",
+                     f"mds.node={n.name}", "-o",
                      f"mds.addr_socket={self.w.work}/{n.name}.addr",
                      log=f"mds-{n.name}{self.tail}", env=self.env)
 
@@ -223,6 +225,17 @@ class Instance:
         p = self.mds[node.name]
         p.terminate()
         return f"the server ended with status {p.wait(60)}"
+
+    def hit_move(self, node, other, _):
+        done = subprocess.run(
+            ["nsenter", f"--net={other.path}", "--", os.path.join(BUILD, "weft"), "instance",
+             "move", "1", "--to", other.name, "--log",
+             self.e.conninfo(only=self.e.primary())], capture_output=True, text=True, check=False,
+            timeout=90)
+        if done.returncode:
+            raise RuntimeError(f"weft instance move: {done.stderr}")
+        status = self.mds[node.name].wait(60)
+        return f"{done.stdout.strip()}; the server ended with status {status}"
 
     def hit_engine(self, *_):
         return self.e.stop_for(self.e.nodes, STOP)
