@@ -5,6 +5,7 @@
 #include "base/conf.h"
 #include "base/log.h"
 #include "mds/admin/admin_standby.h"
+#include "mds/lease_key.h"
 #include "mds/member.h"
 #include "mds/pg_redo.h"
 #include <errno.h>
@@ -21,14 +22,16 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-#define LOG_SCHEME "postgresql:"
+#define LOG_SCHEME   "postgresql:"
+#define LEASE_SCHEME "etcd:"
 /* An end waits so long for a log that does not answer; and before anything was served. */
 #define ENDING_MS   5000
 #define UNSERVED_MS 500
 
 static struct {
 	pthread_mutex_t l_lock;
-	struct pg_redo *l_redo; /* NULL: none is open */
+	struct pg_redo *l_redo;	 /* NULL: none is open */
+	struct lease_key *l_key; /* NULL: the lease is in PostgreSQL */
 	char l_node[64], l_owner[96], l_copy[128];
 	int l_told; /* readable while a signal to stop is pending; open until the process ends */
 	char l_said[512]; /* why this process waits, as it was logged last */
@@ -59,13 +62,47 @@ static const char *conninfo(const struct conf *conf)
 	return s[n] == '/' ? s : s + n;
 }
 
+/* NULL: the lease is in PostgreSQL. "": it is to be nowhere that is known. */
+static const char *etcd_opts(const struct conf *conf, struct etcd_opts *o)
+{
+	const char *s = conf_str(conf, "mds.log_lease_in");
+	size_t n = strlen(LEASE_SCHEME);
+
+	*o = (struct etcd_opts){.eo_endpoints = strncmp(s, LEASE_SCHEME, n) ? "" : s + n,
+				.eo_ca = conf_str(conf, "mds.etcd_ca"),
+				.eo_cert = conf_str(conf, "mds.etcd_cert"),
+				.eo_key = conf_str(conf, "mds.etcd_key"),
+				.eo_user = conf_str(conf, "mds.etcd_user"),
+				.eo_password = conf_str(conf, "mds.etcd_password")};
+	return *s ? o->eo_endpoints : NULL;
+}
+
+static int check_lease(const struct conf *conf, char *err, size_t errlen)
+{
+	struct etcd_opts o;
+	const char *endpoints = etcd_opts(conf, &o);
+	char why[200];
+
+	if (!endpoints)
+		return 0;
+	if (!*endpoints)
+		snprintf(err, errlen, "mds.log_lease_in: expected etcd: and endpoints");
+	else if (!mds_log_elsewhere(conf))
+		snprintf(err, errlen, "mds.log_lease_in: a lease in etcd needs mds.log");
+	else if (etcd_check(&o, why, sizeof(why)))
+		snprintf(err, errlen, "mds.log_lease_in: %s", why);
+	else
+		return 0;
+	return -EINVAL;
+}
+
 int mds_log_check(const struct conf *conf, char *err, size_t errlen)
 {
 	const char *info = conninfo(conf);
 	char why[300] = "";
 
 	if (!mds_log_elsewhere(conf))
-		return 0;
+		return check_lease(conf, err, errlen);
 	if (!info) {
 		snprintf(err, errlen, "mds.log: expected postgresql: and a connection string");
 		return -EINVAL;
@@ -78,7 +115,7 @@ int mds_log_check(const struct conf *conf, char *err, size_t errlen)
 		snprintf(err, errlen, "mds.log: a log in PostgreSQL needs mds.sync");
 		return -EINVAL;
 	}
-	return 0;
+	return check_lease(conf, err, errlen);
 }
 
 /* ---- the wait ---- */
@@ -347,6 +384,33 @@ int mds_log_whole(char *err, size_t errlen)
 	return the_log.l_redo ? pg_redo_whole(the_log.l_redo, err, errlen) : 0;
 }
 
+static void key_held(void *arg, uint64_t end_ns)
+{
+	store_lease_extend(arg, end_ns);
+}
+
+static void key_lost(void *arg, const char *why)
+{
+	(void)arg;
+	store_lease_lost(why);
+}
+
+static int open_key(struct mds *m, const struct conf *conf, char *err, size_t errlen)
+{
+	struct lease_key_opts o = {
+		.lk_owner = the_log.l_owner,
+		.lk_lease_ms = (uint32_t)conf_msec(conf, "mds.log_lease"),
+		.lk_rank_ms = (uint32_t)conf_msec(conf, "mds.log_rank"),
+		.lk_held = key_held,
+		.lk_lost = key_lost,
+		.lk_arg = &m->m_store_lease,
+	};
+
+	if (!etcd_opts(conf, &o.lk_etcd))
+		return 0;
+	return lease_key_open(&the_log.l_key, &o, err, errlen);
+}
+
 int mds_log_open(struct mds *m, const struct conf *conf, const struct ns_identity *id,
 		 bool restoring, struct kv_opts *opts, char *err, size_t errlen)
 {
@@ -377,7 +441,10 @@ int mds_log_open(struct mds *m, const struct conf *conf, const struct ns_identit
 		snprintf(err, errlen, "signalfd: %s", strerror(-rc));
 		return rc;
 	}
-	rc = pg_redo_open(&the_log.l_redo, &o, err, errlen);
+	rc = open_key(m, conf, err, errlen);
+	o.po_key = the_log.l_key;
+	if (!rc)
+		rc = pg_redo_open(&the_log.l_redo, &o, err, errlen);
 	if (rc)
 		return rc;
 	rc = restoring ? put_back(store, &o, err, errlen) : 0;
@@ -463,4 +530,6 @@ void mds_log_close(void)
 		log_warn("PostgreSQL did not hear that the instance is free: another process takes "
 			 "it when the lease is over");
 	member_stop();
+	if (pr && the_log.l_key)
+		lease_key_close(the_log.l_key);
 }

@@ -11,6 +11,7 @@
 #include "mds/pg_redo.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "mds/lease_key.h"
 #include "pg/pg.h"
 #include <endian.h>
 #include <errno.h>
@@ -36,6 +37,7 @@ enum { PAUSE_MS = 50, ROWS_LOOK = 256 };
 struct pg_redo {
 	struct kv_redo pr_kv;
 	struct store_lease *pr_lease;
+	struct lease_key *pr_key; /* NULL: the lease is in PostgreSQL */
 	struct pg_options pr_o;
 
 	pthread_mutex_t pr_lock; /* of pr_watch */
@@ -95,6 +97,30 @@ static int look_locked(struct pg_redo *pr, struct pg_row *row, char *err, size_t
 	return 0;
 }
 
+/* Is the key to be taken too? The row was looked at. */
+static int look_key(struct pg_redo *pr, const struct pg_row *row, bool *due, char *err,
+		    size_t errlen)
+{
+	char where[PG_LEASE];
+	int rc = lease_key_look(pr->pr_key, pr->pr_o.o_inst, row->r_ident);
+
+	*due = false;
+	if (rc) {
+		lease_key_why(pr->pr_key, err, errlen);
+		return rc;
+	}
+	snprintf(where, sizeof(where), "etcd:%s", lease_key_etcd(pr->pr_key));
+	pthread_mutex_lock(&pr->pr_lock);
+	pg_watch_lease(pr->pr_watch, where);
+	*due = pg_watch_due(pr->pr_watch) && lease_key_due(pr->pr_key);
+	pthread_mutex_unlock(&pr->pr_lock);
+	if (row->r_free || !*row->r_lease || !strcmp(row->r_lease, where))
+		return 0;
+	snprintf(err, errlen, "standby: the holder of instance %u has its lease in another etcd",
+		 pr->pr_o.o_inst);
+	return -EAGAIN;
+}
+
 static int redo_id(void *log, uint8_t id[KV_REDO_ID], char *err, size_t errlen)
 {
 	struct pg_redo *pr = log;
@@ -140,23 +166,38 @@ static int redo_has(void *log, uint64_t batch, const uint8_t sum[KV_REDO_SUM], c
 	return memcmp(r.rr_sum, sum, KV_REDO_SUM) ? -ESTALE : 0;
 }
 
+/* The row was read before the key is taken: if another process had the key since, the row has
+ * changed, and is not claimed. */
+static int claim(struct pg_redo *pr, struct pg_log **out, char *err, size_t errlen)
+{
+	int rc = pr->pr_key ? lease_key_take(pr->pr_key) : 0;
+	uint64_t from = clock_mono_ms();
+
+	if (rc) {
+		lease_key_why(pr->pr_key, err, errlen);
+		return rc;
+	}
+	pthread_mutex_lock(&pr->pr_lock);
+	/* The copy may have looked at the row too since it was due, and found that it moves. */
+	rc = pg_watch_due(pr->pr_watch) ? pg_watch_claim(pr->pr_watch, out) : -EAGAIN;
+	atomic_store(&pr->pr_claim_ms, clock_mono_ms() - from);
+	if (rc)
+		fail(rc, err, errlen, pg_watch_why(pr->pr_watch));
+	pthread_mutex_unlock(&pr->pr_lock);
+	if (!rc && pr->pr_key)
+		lease_key_serve(pr->pr_key);
+	else if (pr->pr_key)
+		lease_key_give_up(pr->pr_key);
+	return rc;
+}
+
 static int redo_take(void *log, struct kv_redo_end *end, char *err, size_t errlen)
 {
 	struct pg_redo *pr = log;
 	struct pg_log *l = atomic_load(&pr->pr_log);
-	int rc = 0;
-
 	/* It was taken before, and then could not be read. */
-	if (!l) {
-		uint64_t from = clock_mono_ms();
+	int rc = l ? 0 : claim(pr, &l, err, errlen);
 
-		pthread_mutex_lock(&pr->pr_lock);
-		rc = pg_watch_claim(pr->pr_watch, &l);
-		atomic_store(&pr->pr_claim_ms, clock_mono_ms() - from);
-		if (rc)
-			fail(rc, err, errlen, pg_watch_why(pr->pr_watch));
-		pthread_mutex_unlock(&pr->pr_lock);
-	}
 	if (rc)
 		return rc == -EAGAIN ? -EBUSY : rc == -ETIMEDOUT ? -EAGAIN : rc;
 	atomic_store(&pr->pr_log, l);
@@ -537,6 +578,10 @@ int pg_redo_restore(struct pg_redo *pr, bool has_copy, char *err, size_t errlen)
 	if (has_copy)
 		return fail(-EEXIST, err, errlen,
 			    "the store is a copy of what it was before it was put back: remove it");
+	if (pr->pr_key)
+		rc = look_key(pr, &row, &due, err, errlen);
+	if (rc)
+		return rc;
 	if (!due)
 		return fail(-EAGAIN, err, errlen,
 			    "another process holds the instance, or did until now");
@@ -547,6 +592,8 @@ int pg_redo_restore(struct pg_redo *pr, bool has_copy, char *err, size_t errlen)
 	rc = renew(pr, l);
 	atomic_store(&pr->pr_log, NULL);
 	pg_log_close(l, true);
+	if (pr->pr_key)
+		lease_key_give_up(pr->pr_key);
 	if (rc)
 		return fail(rc, err, errlen, NULL);
 	log_info("the log in PostgreSQL was put back to batch %lu: from now on it is another log, "
@@ -594,7 +641,10 @@ static void fold_end(struct pg_redo *pr)
 
 static void on_held(void *arg, uint64_t end_ns)
 {
-	store_lease_extend(((struct pg_redo *)arg)->pr_lease, end_ns);
+	struct pg_redo *pr = arg;
+
+	if (!pr->pr_key)
+		store_lease_extend(pr->pr_lease, end_ns);
 }
 
 static void on_lost(void *arg, const char *why)
@@ -632,6 +682,7 @@ int pg_redo_open(struct pg_redo **out, const struct pg_redo_opts *o, char *err, 
 	pr->pr_lease = o->po_lease;
 	pr->pr_copy = o->po_copy;
 	pr->pr_restoring = o->po_restoring;
+	pr->pr_key = o->po_key;
 	pr->pr_o = (struct pg_options){.o_conninfo = o->po_conninfo,
 				       .o_inst = o->po_inst,
 				       .o_owner = o->po_owner,
@@ -688,6 +739,13 @@ int pg_redo_look(struct pg_redo *pr, bool *due, char *err, size_t errlen)
 		return fail(-EAGAIN, err, errlen,
 			    "it was put back to an earlier time: start weft-mds once with "
 			    "--restored");
+	if (!rc && pr->pr_key)
+		return look_key(pr, &row, due, err, errlen);
+	if (!rc && !row.r_free && *row.r_lease) {
+		snprintf(err, errlen, "standby: the holder of instance %u has its lease in etcd",
+			 pr->pr_o.o_inst);
+		return -EAGAIN;
+	}
 	return rc;
 }
 
@@ -721,6 +779,9 @@ int pg_redo_close(struct pg_redo *pr)
 	/* The release first: a fold under way may take long, and any process may fold. */
 	fold_stop(pr);
 	rc = l ? pg_log_close(l, true) : 0;
+	/* Then the key: who takes it finds the row free. */
+	if (pr->pr_key)
+		lease_key_give_up(pr->pr_key);
 	fold_end(pr);
 	pg_watch_close(pr->pr_watch);
 	pthread_mutex_destroy(&pr->pr_lock);

@@ -11,7 +11,8 @@
  * KV_REDO_STOPPED, and never KV_REDO_DEPOSED.
  *
  * The lease: each statement that PostgreSQL answered extends the store's lease, counted from the
- * moment at which it was sent. A process that is deposed ends at once.
+ * moment at which it was sent. With po_key the key extends it, and this process takes the key
+ * before it claims. A process that is deposed ends at once.
  *
  * Errors are negative errno, with one line in err. -EAGAIN: no answer now; try again.
  */
@@ -19,6 +20,8 @@
 #define MDS_PG_REDO_H
 #include "base/store_lease.h"
 #include "kv/kv_redo.h"
+
+struct lease_key;
 
 struct pg_redo_opts {
 	const char *po_conninfo; /* libpq's. These three are the caller's until pg_redo_close */
@@ -31,6 +34,9 @@ struct pg_redo_opts {
 	uint32_t po_replicas; /* 2: a commit is at a synchronous standby too; 1: not */
 	int po_wake; /* a descriptor; readable: this process is to end, and waits no more. 0: none */
 	struct store_lease *po_lease;
+	/* The lease is this key in etcd, and not in PostgreSQL; NULL: it is not. The caller's until
+	 * after pg_redo_close, and its lk_held extends po_lease. */
+	struct lease_key *po_key;
 };
 
 struct pg_redo;

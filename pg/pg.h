@@ -44,6 +44,7 @@
 #define PG_VERSION 2u /* of the schema */
 #define PG_WHY	   240
 #define PG_HEAD	   128
+#define PG_LEASE   48
 
 struct pg_options {
 	const char *o_conninfo; /* libpq's; several hosts; kept by the caller while it is used */
@@ -72,6 +73,9 @@ struct pg_row {
 	uint32_t r_lease_ms; /* of the process that claimed it last; 0: not known */
 	uint8_t r_ident[16]; /* of the log: one that was set back must get another */
 	bool r_restored;     /* pg_log_renew() was called, and pg_log_renewed() was not */
+	/* Where the lease of the process that holds it is, "etcd:" and a number; "": in
+	 * PostgreSQL. */
+	char r_lease[PG_LEASE];
 };
 
 /* ---- the process that holds the instance; pg_log.c ---- */
@@ -120,8 +124,13 @@ void pg_watch_close(struct pg_watch *w);
  * the schema's version is another. Call it every L / 20 or so. */
 int pg_watch_look(struct pg_watch *w, struct pg_row *row);
 const char *pg_watch_why(const struct pg_watch *w);
+/* Where this process has its lease, if not in PostgreSQL: as r_lease, which a claim sets. Who has
+ * the lease there may claim while a process that had it there before holds the row; the caller
+ * knows. */
+void pg_watch_lease(struct pg_watch *w, const char *where);
 /* Has the row been free, or unchanged in quick answers without a gap for L and o_rank_ms? L is the
- * longer one of the row's and its own. */
+ * longer one of the row's and its own. Or has its holder the lease where this process has it? False
+ * if the holder has it elsewhere, and not in PostgreSQL. */
 bool pg_watch_due(const struct pg_watch *w);
 /* What the newest looks saw: is the row free, and for how long (ms) is it unchanged? */
 bool pg_watch_free(const struct pg_watch *w);

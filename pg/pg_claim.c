@@ -8,6 +8,9 @@
  * count, and only without a gap between them: where PostgreSQL or this process stood still, the
  * holder may have had no chance to beat, and all starts again.
  *
+ * Where the lease of the holder is not in PostgreSQL, an unchanged row says nothing: the holder
+ * goes on while PostgreSQL is away. So the end of the owner's name says where it is.
+ *
  * A claim is a compare-and-set of epoch, batch and beat: a holder that lives after all wins. The
  * claim alone is not enough: its commit may be in doubt, like any other. pg_log_start() then writes
  * once more, guarded by the new epoch and by the name of this claim, which is used once.
@@ -19,6 +22,7 @@
 #include <string.h>
 
 enum { CLAIM_TRIES = 4 };
+#define LEASE_IN " etcd:"
 
 struct pg_watch {
 	struct pg_options w_o;
@@ -30,6 +34,7 @@ struct pg_watch {
 	uint64_t w_epoch;	/* pg_watch_epoch() */
 	bool w_seen;		/* w_row is one that was read */
 	uint64_t w_since, w_at; /* it is unchanged since; the newest look */
+	char w_lease[PG_LEASE]; /* pg_watch_lease(); "": in PostgreSQL */
 	char w_why[PG_WHY];
 };
 
@@ -113,6 +118,15 @@ uint64_t pg_watch_epoch(const struct pg_watch *w)
 
 /* ---- look ---- */
 
+/* The owner's last word. */
+static void lease_of(const char *owner, char lease[PG_LEASE])
+{
+	const char *last = strrchr(owner, ' ');
+
+	snprintf(lease, PG_LEASE, "%s",
+		 last && !strncmp(last, LEASE_IN, strlen(LEASE_IN)) ? last + 1 : "");
+}
+
 static int read_row(struct pg_watch *w, struct pg_row *row, uint64_t deadline)
 {
 	struct pg_conn *c = pg_watch_conn(w, deadline);
@@ -125,7 +139,7 @@ static int read_row(struct pg_watch *w, struct pg_row *row, uint64_t deadline)
 	pg_arg_int(&a, w->w_o.o_inst);
 	if (pg_conn_run(c,
 			"select epoch, batch, beat, acked, (owner = '')::int::int8, ident,"
-			" lease_ms, restored"
+			" lease_ms, restored, owner"
 			" from instance where id = $1",
 			&a, deadline, &res) != PG_DONE) {
 		PQclear(res);
@@ -143,6 +157,8 @@ static int read_row(struct pg_watch *w, struct pg_row *row, uint64_t deadline)
 		err = -ENOENT;
 	if (!err && PQgetlength(res, 0, 5) == sizeof(row->r_ident))
 		memcpy(row->r_ident, PQgetvalue(res, 0, 5), sizeof(row->r_ident));
+	if (!err)
+		lease_of(PQgetvalue(res, 0, 8), row->r_lease);
 	if (err)
 		snprintf(w->w_why, PG_WHY, "there is no instance %u: weft pg init --instance %u",
 			 w->w_o.o_inst, w->w_o.o_inst);
@@ -185,7 +201,16 @@ bool pg_watch_due(const struct pg_watch *w)
 	uint32_t own = w->w_o.o_lease_ms, its = w->w_row.r_lease_ms;
 	uint64_t wait = (uint64_t)(its > own ? its : own) + w->w_o.o_rank_ms;
 
-	return w->w_seen && (w->w_row.r_free || w->w_at - w->w_since >= wait * 1000000);
+	if (!w->w_seen || w->w_row.r_free)
+		return w->w_seen;
+	if (*w->w_row.r_lease)
+		return !strcmp(w->w_row.r_lease, w->w_lease);
+	return w->w_at - w->w_since >= wait * 1000000;
+}
+
+void pg_watch_lease(struct pg_watch *w, const char *where)
+{
+	snprintf(w->w_lease, sizeof(w->w_lease), "%s", where);
 }
 
 bool pg_watch_free(const struct pg_watch *w)
@@ -288,8 +313,8 @@ int pg_watch_claim(struct pg_watch *w, struct pg_log **out)
 	if (!c)
 		return -EAGAIN;
 	/* It is used once. */
-	snprintf(owner, sizeof(owner), "%.90s %016llx", w->w_o.o_owner,
-		 (unsigned long long)pg_random());
+	snprintf(owner, sizeof(owner), "%.60s %016llx%s%s", w->w_o.o_owner,
+		 (unsigned long long)pg_random(), *w->w_lease ? " " : "", w->w_lease);
 	pid = (uint64_t)PQbackendPID(c->c_pg);
 	err = claim_row(w, c, owner, deadline, &doubt);
 	if (err)

@@ -1,0 +1,274 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""A metadata server whose log is in PostgreSQL and whose lease is in etcd: reads go on while
+PostgreSQL is away, nothing is answered without the lease, and one process at a time answers. Prints
+TAP.
+
+PostgreSQL and etcd are real. Each test has an instance of its own there; "a" and "b" are two
+processes of it. A packet socket counts what leaves the port of one.
+"""
+import contextlib
+import glob
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
+from harness import *  # noqa: E402,F403
+from daemons import program  # noqa: E402
+from nfs41 import err  # noqa: E402
+from sniffer import Sniffer  # noqa: E402
+import pg_store_test as log  # noqa: E402
+from pg_store_test import LEASE_S, ask, has_files, make_files  # noqa: E402
+
+INSTANCES = itertools.count(1)
+PORTS = itertools.count(12140, 2)
+
+
+class Etcd:
+    """One etcd of one member, with its files in memory."""
+
+    def __init__(self):
+        where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        self.top = tempfile.mkdtemp(prefix="weft-etcd.", dir=where)
+        self.port = next(PORTS)
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.start()
+
+    def start(self):
+        peer = f"http://127.0.0.1:{self.port + 1}"
+        with open(f"{self.top}/log", "ab") as out:
+            # pylint: disable=consider-using-with
+            self.run = subprocess.Popen(
+                ["etcd", "--data-dir", f"{self.top}/data", "--listen-client-urls", self.url,
+                 "--advertise-client-urls", self.url, "--listen-peer-urls", peer,
+                 "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
+                 "--logger", "zap", "--log-level", "warn"], stdout=out, stderr=out)
+        eventually(lambda: self.ctl("endpoint", "health", good=None)[0] == 0, 60, "etcd answers")
+
+    def ctl(self, *what, good=0):
+        done = subprocess.run(["etcdctl", "--endpoints", self.url, *what], capture_output=True,
+                              text=True, check=False, timeout=60,
+                              env=dict(os.environ, ETCDCTL_API="3"))
+        if good is not None:
+            check(done.returncode, good, f"etcdctl {what}: {done.stderr[-500:]}")
+        return done.returncode, done.stdout
+
+    def signal(self, how):
+        self.run.send_signal(how)
+
+    def kill(self):
+        self.run.kill()
+        self.run.wait(60)
+
+    def down(self):
+        self.kill()
+        shutil.rmtree(self.top)
+
+
+class World(log.World):
+    def __init__(self, pg, etcd, inst):
+        self.etcd = etcd
+        super().__init__(pg, inst)
+
+    def keys(self, name, *more):
+        return super().keys(name, f"mds.log_lease_in=etcd:{self.etcd.url}", *more)
+
+    def key(self):
+        return self.etcd.ctl("get", "--prefix", "--print-value-only",
+                             f"weft/lease/{self.inst}/")[1].strip()
+
+
+def both(w):
+    """"a" serves, and "b" stands by."""
+    w.start("a")
+    w.serves("a")
+    w.start("b")
+    w.says("b", f"standby: another process holds instance {w.inst}")
+
+
+def longest(c, d, names, seconds=0.0, until=None):
+    """Looks names up, one after another. Returns the longest time that one took."""
+    end, most = time.monotonic() + seconds, 0.0
+    for name in itertools.cycle(names):
+        began = time.monotonic()
+        c.ok(putfh(d), lookup(name), getattr_("size"))
+        most = max(most, time.monotonic() - began)
+        if time.monotonic() > end and (until is None or until()):
+            return most
+
+
+def waits(c, what, seconds=1):
+    with contextlib.suppress(TimeoutError):
+        c.finish(what, seconds)
+        raise Failed("a reply came that had to wait")
+
+
+def test_reads_go_on_while_postgresql_is_away(w):
+    both(w)
+    c, two = w.client("a"), w.client("a")
+    d = make_files(c, "d", 20)
+    w.says("a", "data server 1 (ds): ")
+    epoch = w.sql("select epoch from weft.instance where id = $")
+    names = [f"f{i}" for i in range(20)]
+    w.pg("pause", "p")
+    made = c.begin(putfh(d), create(DIR, "made"))
+    # Three times as long as the lease in PostgreSQL would last.
+    most = longest(two, d, names, 3 * LEASE_S)
+    print(f"# longest read without PostgreSQL: {most:.3f} s")
+    check(err(two.call(putfh(d), lookup("made")).status), "NOENT")
+    check("the store is not held now" in w.log("a"), False, w.log("a")[-800:])
+    waits(c, made)
+    check(most < 1, True, f"a read took {most} s")
+    w.pg("resume", "p")
+    check(err(c.finish(made).status), "OK")
+    two.ok(putfh(d), lookup("made"))
+    check(w.sql("select epoch from weft.instance where id = $"), epoch)
+    check("serving: boot" in w.log("b"), False, "a standby that serves")
+
+
+def test_nothing_is_answered_while_etcd_is_away(w):
+    both(w)
+    c = w.client("a")
+    d = make_files(c, "d", 5)
+    w.etcd.signal(signal.SIGSTOP)
+    w.says("a", "etcd does not extend the lease")
+    # What waits makes it known that the lease is over.
+    while "the store is not held now" not in w.log("a"):
+        last = c.begin(putfh(d), lookup("f1"))
+        with contextlib.suppress(TimeoutError):
+            c.finish(last, 0.2)
+            last = None
+    sniff = Sniffer(w.port["a"])
+    time.sleep(LEASE_S)
+    check(sniff.bytes(), 0, "bytes that left without the lease")
+    sniff.close()
+    w.etcd.signal(signal.SIGCONT)
+    check(err(c.finish(last).status), "OK")
+    c.ok(putfh(d), create(DIR, "more"))
+    check("serving: boot" in w.log("b"), False, "a standby that serves")
+
+
+def test_a_holder_that_stood_still_answers_nothing_and_ends(w):
+    both(w)
+    c, two = w.client("a"), w.client("a")
+    d = make_files(c, "d", 20)
+    sniff = Sniffer(w.port["a"])
+    c.ok(putfh(d), lookup("f1"))
+    check(sniff.bytes() > 0, True, "bytes that the sniffer sees")
+    stand_still(w.run["a"].pid)
+    sniff.bytes()
+    c.begin(putfh(d), create(DIR, "late"))
+    two.begin(putfh(d), lookup("f2"))
+    w.serves("b")
+    b = w.client("b")
+    has_files(b, "d", 20)
+    make_files(b, "e", 20)
+    w.run["a"].send_signal(signal.SIGCONT)
+    check(w.ended("a") != 0, True, "status")
+    check("another instance holds the store" in w.log("a"), True, w.log("a")[-800:])
+    check(sniff.bytes(), 0, "bytes that left")
+    sniff.close()
+    d = b.ok(putfh(b.root()), lookup("d"), getfh()).fh
+    check(err(b.call(putfh(d), lookup("late")).status), "NOENT")
+
+
+def test_one_whose_key_was_deleted_ends(w):
+    both(w)
+    c = w.client("a")
+    make_files(c, "d", 20)
+    w.etcd.ctl("del", "--prefix", f"weft/lease/{w.inst}/")
+    check(w.ended("a") != 0, True, "status")
+    w.says("a", "is gone; stopping")
+    w.serves("b")
+    has_files(w.client("b"), "d", 20)
+
+
+def test_an_end_in_order_frees_the_key(w):
+    both(w)
+    make_files(w.client("a"), "d", 20)
+    w.drop()
+    check(w.stop("a"), 0)
+    w.serves("b")
+    has_files(w.client("b"), "d", 20)
+    w.drop()
+    check(w.stop("b"), 0)
+    check(w.key(), "1 free")
+    check(w.sql("select owner from weft.instance where id = $"), "")
+    w.start("b")
+    w.serves("b", 2)
+
+
+def test_another_etcd_takes_nothing(w):
+    w.start("a")
+    w.serves("a")
+    c = w.client("a")
+    d = make_files(c, "d", 5)
+    other = Etcd()
+    try:
+        w.start("b", f"mds.log_lease_in=etcd:{other.url}")
+        w.says("b", "has its lease in another etcd")
+        # Nor one whose lease is in PostgreSQL, where the row does not change.
+        w.kill("b")
+        w.start("b", "mds.log_lease_in=")
+        w.says("b", "has its lease in etcd")
+        stand_still(w.run["a"].pid)
+        with contextlib.suppress(Failed):
+            waited = time.monotonic() + 3 * LEASE_S
+            while time.monotonic() < waited:
+                check("serving: boot" in w.log("b"), False, "a process without the key that serves")
+                time.sleep(0.2)
+        check("serving: boot" in w.log("b"), False, "a process without the key that serves")
+        w.run["a"].send_signal(signal.SIGCONT)
+        c.ok(putfh(d), lookup("f1"))
+        w.drop()
+        # After an end in order it may.
+        check(w.stop("a"), 0)
+        w.serves("b")
+        has_files(w.client("b"), "d", 5)
+    finally:
+        other.down()
+
+
+@contextlib.contextmanager
+def around(pg, etcd):
+    w = World(pg, etcd, next(INSTANCES))
+    try:
+        w.ds()
+        yield (w,)
+    except BaseException:
+        for one in "ab":
+            print("\n".join(f"# {one}: {line}" for line in w.log(one).splitlines()[-12:]))
+        raise
+    finally:
+        # A test that failed may have left it so.
+        for one in ("p", "s1", "s2"):
+            pg("resume", one)
+        etcd.signal(signal.SIGCONT)
+        w.down()
+
+
+def main():
+    if not glob.glob("/usr/lib/postgresql/*/bin/initdb"):
+        return tap.skip("there is no PostgreSQL")
+    if not shutil.which("etcd"):
+        return tap.skip("there is no etcd")
+    got = subprocess.run([program("weft-mds"), "--check=values", "-o",
+                          "mds.log=postgresql:host=/"], capture_output=True, text=True,
+                         check=False)
+    if "built without PostgreSQL" in got.stderr:
+        return tap.skip("weft-mds was built without PostgreSQL")
+    with contextlib.ExitStack() as ends:
+        pg, etcd = log.Postgres(), Etcd()
+        ends.callback(pg.down)
+        ends.callback(etcd.down)
+        return tap.run(tap.named(globals()), lambda name: around(pg, etcd))
+
+
+if __name__ == "__main__":
+    main()
