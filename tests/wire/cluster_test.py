@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import shutil
 import select
 import signal
@@ -91,11 +92,11 @@ class Machine:
     def inside(self, *args):
         return ["nsenter", "-t", str(self.net.pid), "-n", "chroot", self.root, *args]
 
-    def weft(self, *args, rc=0, text=None, env=None):
-        """What it prints: (standard output, standard error)."""
+    def weft(self, *args, rc=0, text=None, env=None, under=()):
+        """What it prints: (standard output, standard error). under: the command that runs it."""
         RAN.add(re.sub("weft_join_[^ ]+", "TOKEN", " ".join(a for a in args if a != "--force")))
-        done = subprocess.run(self.inside("weft", *args), env={**ENV, **(env or {})}, input=text,
-                              capture_output=True, text=True, timeout=LONG, check=False)
+        done = subprocess.run(self.inside(*under, "weft", *args), env={**ENV, **(env or {})},
+                              input=text, capture_output=True, text=True, timeout=LONG, check=False)
         check(done.returncode, rc, f"weft {' '.join(args)}: {done.stdout}{done.stderr}")
         if rc:
             own = done.stderr.replace("it says something\n", "")
@@ -294,6 +295,96 @@ def test_a_token_that_is_altered_or_expired_is_refused(w):
     check(m2.tree(), before)
     m1.weft("cluster", "key", "12", rc=2)
     m1.refused("hours: expected", "cluster", "key", "x", "--hours", "1000")
+
+
+def test_it_says_what_limits_and_names_the_machine_has(w):
+    m = w[0]
+    host, hosts = os.uname().nodename, m.read("etc/hosts")
+
+    def look(*limits):
+        said, _ = m.weft("cluster", "init", "192.0.2.1", "--dry-run", under=("prlimit", *limits))
+        return {(x[0], x[1].strip()) for x in re.findall(r"^(ok|WARN) +(.*)$", said, re.M)}
+
+    def has(found, level, text):
+        check([x for x in found if x[0] == level and re.match(text, x[1])] != [], True,
+              f"{level} {text} in {sorted(found)}")
+
+    if resource.getrlimit(resource.RLIMIT_MEMLOCK)[1] == resource.RLIM_INFINITY and \
+            resource.getrlimit(resource.RLIMIT_NOFILE)[1] >= 65536:
+        has(look("--memlock=unlimited", "--nofile=65536"), "ok",
+            "limits of locked memory and open files")
+    has(look("--memlock=65536"), "WARN", r"locked memory is limited to 64K")
+    has(look("--nofile=1024"), "WARN", "open files are limited to 1024 here")
+    has(look(), "ok", f"name {host} leads to 192.0.2.1")
+    has(look(), "ok", f"address 192.0.2.1 has the name {host}")
+    m.write("etc/hosts", "127.0.0.1 localhost\n192.0.2.77 " + host + "\n")
+    has(look(), "WARN", f"name {host} does not lead to 192.0.2.1")
+    has(look(), "WARN", "address 192.0.2.1 has no name")
+    m.write("etc/hosts", hosts)
+    for pages, text in ((0, "no huge pages"), (512, "512 huge pages")):
+        m.write("tmp/meminfo", f"MemTotal:       8000000 kB\nHugePages_Total:     {pages}\n")
+        sh("mount", "--bind", m.path("tmp/meminfo"), m.path("proc/meminfo"))
+        try:
+            has(look(), "ok", text)
+        finally:
+            sh("umount", m.path("proc/meminfo"))
+
+
+# Another time than the kernel's, and another word of whether it is synchronized.
+CLOCK = """#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/timex.h>
+#include <time.h>
+int clock_gettime(clockid_t id, struct timespec *ts)
+{
+	int (*real)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, "clock_gettime");
+	int rc = real(id, ts);
+
+	if (id == CLOCK_REALTIME)
+		ts->tv_sec += atoi(getenv("APART"));
+	return rc;
+}
+int adjtimex(struct timex *tx)
+{
+	tx->status = atoi(getenv("UNSYNC")) ? STA_UNSYNC : 0;
+	return 0;
+}
+"""
+
+
+def test_a_clock_that_is_apart_is_refused(w):
+    m1, m2, _ = w
+    m2.write("tmp/clock.c", CLOCK)
+    try:
+        made = subprocess.run(["cc", "-shared", "-fPIC", "-o", m2.path("tmp/clock.so"),
+                               m2.path("tmp/clock.c"), "-ldl"], capture_output=True, check=False)
+    except FileNotFoundError:
+        return "there is no compiler"
+    check(made.returncode, 0, made.stderr.decode())
+    with open(os.path.join(BUILD, "weft"), "rb") as exe:
+        if b"__asan_init" in exe.read():
+            return "a sanitizer wants to be first"
+    t = token(m1, "apart")
+
+    def look(apart, unsync=0):
+        return m2.weft("cluster", "join", t, "--dry-run", "--force", under=(
+            "env", "LD_PRELOAD=/tmp/clock.so", f"APART={apart}", f"UNSYNC={unsync}"))[0]
+
+    said = look(0)
+    check("ok          clock is synchronized\n" in said, True, said)
+    check(re.search(r"^ok +clock is within 2 s of the metadata server's", said, re.M) is not None,
+          True, said)
+    said = look(0, unsync=1)
+    check("WARN        clock: nothing synchronizes it" in said, True, said)
+    for apart, where in ((3600, "before"), (-3600, "behind")):
+        said = look(apart)
+        check(re.search(r"^WARN +the clock of this machine is 3[56]\d\d\.\d s " + where +
+                        " that of the metadata server; 2 s is the most", said, re.M) is not None,
+              True, said)
+    for name in ("clock.c", "clock.so"):
+        os.unlink(m2.path("tmp", name))
+    return None
 
 
 def test_a_machine_joins_once(w):
