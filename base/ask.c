@@ -326,13 +326,11 @@ static void *clock_run(void *arg)
 	while (!a->a_ending) {
 		struct entry *e = a->a_open;
 		uint64_t end = e ? e->e_asked_ns + WAIT_NS : 0;
-		struct timespec ts = {.tv_sec = (time_t)(end / 1000000000),
-				      .tv_nsec = (long)(end % 1000000000)};
 
 		if (!e) {
 			pthread_cond_wait(&a->a_clock_cond, &a->a_lock);
 		} else if (clock_mono_ns() < end) {
-			pthread_cond_timedwait(&a->a_clock_cond, &a->a_lock, &ts);
+			clock_cond_wait(&a->a_clock_cond, &a->a_lock, end);
 		} else {
 			open_remove(a, e);
 			entry_tell(e, NULL);
@@ -348,7 +346,6 @@ int ask_open(struct ask **out, unsigned threads, uint32_t keep_ms,
 	     struct ask_val *(*fn)(void *arg, const void *key, size_t len), void *arg)
 {
 	struct ask *a = calloc(1, sizeof(*a));
-	pthread_condattr_t attr;
 	sigset_t all, before;
 	int err = 0;
 
@@ -356,10 +353,7 @@ int ask_open(struct ask **out, unsigned threads, uint32_t keep_ms,
 		return -ENOMEM;
 	pthread_mutex_init(&a->a_lock, NULL);
 	pthread_cond_init(&a->a_cond, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&a->a_clock_cond, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&a->a_clock_cond);
 	a->a_age.e_next = a->a_age.e_prev = &a->a_age;
 	for (unsigned c = 0; c < JOB_CLASSES; c++)
 		a->a_jobs[c].j_end = &a->a_jobs[c].j_first;

@@ -191,20 +191,13 @@ static bool due(const struct kv_log *lg)
 	       (lg->lg_first_ns && clock_mono_ns() - lg->lg_first_ns >= KV_CHECKPOINT_NS);
 }
 
-static void wait_until(struct kv_log *lg, uint64_t ns)
-{
-	struct timespec at = {.tv_sec = (time_t)(ns / 1000000000),
-			      .tv_nsec = (long)(ns % 1000000000)};
-
-	pthread_cond_timedwait(&lg->lg_work, &lg->lg_lock, &at);
-}
-
 /* Returns false when the thread has to stop. */
 static bool wait_due(struct kv_log *lg)
 {
 	while (!lg->lg_stop && !due(lg)) {
 		if (lg->lg_first_ns)
-			wait_until(lg, lg->lg_first_ns + KV_CHECKPOINT_NS);
+			clock_cond_wait(&lg->lg_work, &lg->lg_lock,
+					lg->lg_first_ns + KV_CHECKPOINT_NS);
 		else
 			pthread_cond_wait(&lg->lg_work, &lg->lg_lock);
 	}
@@ -227,7 +220,7 @@ static void *checkpoints(void *arg)
 			if (log_due(&said))
 				log_error("kv: %s: cannot begin a checkpoint: %s", kv->k_path,
 					  strerror(-rc));
-			wait_until(lg, clock_mono_ns() + KV_AGAIN_NS);
+			clock_cond_wait(&lg->lg_work, &lg->lg_lock, clock_mono_ns() + KV_AGAIN_NS);
 			continue;
 		}
 		lg->lg_fast = false;
@@ -715,15 +708,11 @@ void kv_log_stop(struct kv *kv)
 void kv_log_init(struct kv *kv)
 {
 	struct kv_log *lg = &kv->k_log;
-	pthread_condattr_t attr;
 
 	lg->lg_file[0].lf_fd = lg->lg_file[1].lf_fd = -1;
 	pthread_mutex_init(&lg->lg_lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&lg->lg_work, &attr);
-	pthread_cond_init(&lg->lg_done, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&lg->lg_work);
+	pthread_cond_init(&lg->lg_done, NULL);
 }
 
 void kv_log_free(struct kv *kv)

@@ -21,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* A read fetches so many bytes; a fold takes so many; a copy that says nothing for KEPT_S seconds
@@ -481,19 +480,11 @@ static int decode(const void *data, size_t len, pg_write_fn *write, void *arg)
 /* Returns false when this process stops. */
 static bool fold_sleep(struct pg_redo *pr, uint32_t ms)
 {
-	struct timespec until;
+	uint64_t until = clock_mono_ns() + (uint64_t)ms * 1000000;
 	bool stop;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += ms / 1000;
-	until.tv_nsec += (long)(ms % 1000) * 1000000;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000;
-	}
 	pthread_mutex_lock(&pr->pr_fold_lock);
-	while (!pr->pr_fold_stop &&
-	       !pthread_cond_timedwait(&pr->pr_fold_wake, &pr->pr_fold_lock, &until))
+	while (!pr->pr_fold_stop && clock_cond_wait(&pr->pr_fold_wake, &pr->pr_fold_lock, until))
 		;
 	stop = pr->pr_fold_stop;
 	pthread_mutex_unlock(&pr->pr_fold_lock);
@@ -672,7 +663,6 @@ int pg_redo_check(const char *conninfo, char *err, size_t errlen)
 int pg_redo_open(struct pg_redo **out, const struct pg_redo_opts *o, char *err, size_t errlen)
 {
 	struct pg_redo *pr = calloc(1, sizeof(*pr));
-	pthread_condattr_t attr;
 	int rc;
 
 	*out = NULL;
@@ -700,10 +690,7 @@ int pg_redo_open(struct pg_redo **out, const struct pg_redo_opts *o, char *err, 
 	}
 	pthread_mutex_init(&pr->pr_lock, NULL);
 	pthread_mutex_init(&pr->pr_fold_lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&pr->pr_fold_wake, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&pr->pr_fold_wake);
 	*out = pr;
 	return 0;
 }

@@ -9,6 +9,7 @@
  * puts them back. So a caller may do what a local user with its ids may, and root, if the export
  * does not squash it, what root may.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "ds/path/path_int.h"
 #include <errno.h>
@@ -19,11 +20,10 @@
 #include <stdio.h>
 #include <sys/fsuid.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MOST_WAITING 16384u
-#define IDLE_SECONDS 1
+#define IDLE_NS	     UINT64_C(1000000000)
 
 #define BIT(cap) (UINT64_C(1) << (cap))
 /* The capabilities that user ids switch on and off. CAP_MKNOD is not among those needed, because a
@@ -168,19 +168,16 @@ static bool wake_wanted(struct path_work *w)
 /* With the lock held. False: the time ran out. */
 static bool sleep_a_while(struct path_work *w)
 {
-	struct timespec until;
-	int err = 0;
+	bool in_time = true;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += IDLE_SECONDS;
 	w->pw_idle_threads++;
 	if (path_files_gauge() == 0)
 		pthread_cond_wait(&w->pw_more, &w->pw_lock);
 	else
-		err = pthread_cond_timedwait(&w->pw_more, &w->pw_lock, &until);
+		in_time = clock_cond_wait(&w->pw_more, &w->pw_lock, clock_mono_ns() + IDLE_NS);
 	w->pw_idle_threads--;
 	w->pw_waking = false;
-	return err != ETIMEDOUT;
+	return in_time;
 }
 
 /* The next job. While there is none, calls pw_idle from time to time. */
@@ -255,7 +252,6 @@ int path_work_open(struct path_work **out, unsigned threads, void (*idle)(void *
 		   char *err, size_t errlen)
 {
 	struct path_work *w = calloc(1, sizeof(*w));
-	pthread_condattr_t a;
 	int rc;
 
 	if (!w) {
@@ -266,9 +262,7 @@ int path_work_open(struct path_work **out, unsigned threads, void (*idle)(void *
 	w->pw_idle = idle;
 	w->pw_arg = arg;
 	pthread_mutex_init(&w->pw_lock, NULL);
-	pthread_condattr_init(&a);
-	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-	pthread_cond_init(&w->pw_more, &a);
+	clock_cond_init(&w->pw_more);
 	sem_init(&w->pw_started, 0, 0);
 	rc = work_start_threads(w, threads);
 	/* Some threads may run: w stays, and the process ends. */

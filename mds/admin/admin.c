@@ -9,12 +9,15 @@
 #include "mds/journal/event_journal.h"
 #include "mds/jobs/job.h"
 #include "mds/jobs/revoke_exports.h"
+#include "base/clock.h"
 #include "base/scrape.h"
 #include "base/version.h"
 #include <errno.h>
 #include <stdarg.h>
-#include <time.h>
 #include <urcu/compiler.h>
+
+/* How often a wait for a loop looks whether the server ends. */
+#define WAIT_LOOK_NS UINT64_C(200000000)
 
 /* ---- replies ---- */
 
@@ -187,14 +190,8 @@ static void admin_get_policy(void *arg, const struct http_req *rq, struct http_r
 
 void admin_wait_init(struct admin_wait *w)
 {
-	pthread_condattr_t attr;
-
 	pthread_mutex_init(&w->aw_lock, NULL);
-	/* Waits end in time even if the clock is set. */
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&w->aw_cond, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&w->aw_cond);
 	w->aw_done = false;
 }
 
@@ -223,15 +220,8 @@ bool admin_wait_loop(struct admin_wait *w, struct ds_reg *d)
 	bool done;
 
 	pthread_mutex_lock(&w->aw_lock);
-	while (!w->aw_done && !ds_reg_closed(d)) {
-		struct timespec until;
-
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		until.tv_nsec += 200000000;
-		until.tv_sec += until.tv_nsec / 1000000000;
-		until.tv_nsec %= 1000000000;
-		pthread_cond_timedwait(&w->aw_cond, &w->aw_lock, &until);
-	}
+	while (!w->aw_done && !ds_reg_closed(d))
+		clock_cond_wait(&w->aw_cond, &w->aw_lock, clock_mono_ns() + WAIT_LOOK_NS);
 	done = w->aw_done;
 	pthread_mutex_unlock(&w->aw_lock);
 	return done;

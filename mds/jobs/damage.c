@@ -31,15 +31,11 @@ struct job_damage {
 /* Waits. False: the thread has to end. */
 static bool damage_wait(struct job_damage *j, uint64_t ns)
 {
-	struct timespec until;
+	uint64_t until = clock_mono_ns() + ns;
 	bool stop;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	ns += (uint64_t)until.tv_nsec;
-	until.tv_sec += (time_t)(ns / 1000000000);
-	until.tv_nsec = (long)(ns % 1000000000);
 	pthread_mutex_lock(&j->jd_lock);
-	while (!j->jd_stop && !pthread_cond_timedwait(&j->jd_cond, &j->jd_lock, &until))
+	while (!j->jd_stop && clock_cond_wait(&j->jd_cond, &j->jd_lock, until))
 		;
 	stop = j->jd_stop;
 	pthread_mutex_unlock(&j->jd_lock);
@@ -183,17 +179,13 @@ static void *damage_run(void *arg)
 int job_damage_open(struct mds *m)
 {
 	struct job_damage *j = calloc(1, sizeof(*j));
-	pthread_condattr_t attr;
 	int err;
 
 	if (!j)
 		return -ENOMEM;
 	j->jd_m = m;
 	pthread_mutex_init(&j->jd_lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&j->jd_cond, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&j->jd_cond);
 	err = -pthread_create(&j->jd_thread, NULL, damage_run, j);
 	if (err) {
 		free(j);

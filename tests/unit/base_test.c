@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base_test.c - the event loop, metrics, configuration and the HTTP server. */
+#include "base/clock.h"
 #include "base/conf.h"
 #include "base/http.h"
 #include "base/log.h"
@@ -38,13 +39,22 @@ static void loop_teardown(void)
 	loop_destroy(L);
 }
 
-static uint64_t now_ms(void)
+/* The wall clock is decades ahead of this one: a wait by it would be over at once. */
+START_TEST(a_wait_ends_by_the_clock_that_is_never_set)
 {
-	struct timespec ts;
+	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	uint64_t until = clock_mono_ns() + 50000000;
+	pthread_cond_t cond;
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+	clock_cond_init(&cond);
+	pthread_mutex_lock(&lock);
+	while (clock_cond_wait(&cond, &lock, until))
+		;
+	ck_assert_uint_ge(clock_mono_ns(), until);
+	pthread_mutex_unlock(&lock);
+	pthread_cond_destroy(&cond);
 }
+END_TEST
 
 static void *run_thread(void *arg)
 {
@@ -67,7 +77,7 @@ static void timer_fire(struct loop_timer *t)
 
 START_TEST(timers_fire_in_order_of_time)
 {
-	uint64_t begin = now_ms();
+	uint64_t begin = clock_mono_ms();
 
 	for (int i = 0; i < 200; i++) {
 		timers[i].t.t_fire = timer_fire;
@@ -84,7 +94,7 @@ START_TEST(timers_fire_in_order_of_time)
 		ck_assert_uint_le(timers[fired[i - 1]].t.t_due_ns, timers[fired[i]].t.t_due_ns);
 	}
 	ck_assert_int_eq(fired[99], 0);
-	ck_assert_uint_ge(now_ms() - begin, 249);
+	ck_assert_uint_ge(clock_mono_ms() - begin, 249);
 }
 END_TEST
 
@@ -793,6 +803,7 @@ int main(void)
 
 	tc = cases(s, "loop");
 	tcase_add_checked_fixture(tc, loop_setup, loop_teardown);
+	tcase_add_test(tc, a_wait_ends_by_the_clock_that_is_never_set);
 	tcase_add_test(tc, timers_fire_in_order_of_time);
 	tcase_add_test(tc, every_posted_message_runs_once_and_in_order);
 	tcase_add_test(tc, io_queued_before_the_loop_runs_completes_on_its_thread);
