@@ -26,9 +26,9 @@
 #define AGAIN_MS 2000u
 
 struct key_rec {
-	uint8_t k_version, k_number, k_before, k_zero[5]; /* k_before: 1 when k_was is good */
-	uint64_t k_rotated_s;
-	uint8_t k_key[32], k_was[32];
+	uint8_t kr_version, kr_number, kr_before, kr_zero[5]; /* kr_before: 1 when kr_was is good */
+	uint64_t kr_rotated_s;
+	uint8_t kr_key[32], kr_was[32];
 } __attribute__((packed));
 _Static_assert(sizeof(struct key_rec) == 80, "cluster keys, version 1");
 static const uint8_t ring_row = 0;
@@ -68,11 +68,11 @@ int ds_reg_ring_load(struct ds_reg *d)
 		err = -EIO;
 	if (!err) {
 		memcpy(&rec, val.s_data, sizeof(rec));
-		d->d_ring.rg_number = rec.k_number;
-		d->d_ring.rg_before = rec.k_before == 1;
-		d->d_ring.rg_rotated_s = le64toh(rec.k_rotated_s);
-		memcpy(d->d_ring.rg_key, rec.k_key, sizeof(rec.k_key));
-		memcpy(d->d_ring.rg_was, rec.k_was, sizeof(rec.k_was));
+		d->d_ring.rg_number = rec.kr_number;
+		d->d_ring.rg_before = rec.kr_before == 1;
+		d->d_ring.rg_rotated_s = le64toh(rec.kr_rotated_s);
+		memcpy(d->d_ring.rg_key, rec.kr_key, sizeof(rec.kr_key));
+		memcpy(d->d_ring.rg_was, rec.kr_was, sizeof(rec.kr_was));
 		sodium_memzero(&rec, sizeof(rec));
 	}
 	kv_read_end(t);
@@ -342,12 +342,12 @@ static int rotate_run(struct kv_op *op, struct kv_txn *t)
 	now.rg_number++;
 	now.rg_before = true;
 	now.rg_rotated_s = (uint64_t)time(NULL);
-	rec = (struct key_rec){.k_version = ROW_VERSION,
-			       .k_number = now.rg_number,
-			       .k_before = 1,
-			       .k_rotated_s = htole64(now.rg_rotated_s)};
-	memcpy(rec.k_key, now.rg_key, sizeof(rec.k_key));
-	memcpy(rec.k_was, now.rg_was, sizeof(rec.k_was));
+	rec = (struct key_rec){.kr_version = ROW_VERSION,
+			       .kr_number = now.rg_number,
+			       .kr_before = 1,
+			       .kr_rotated_s = htole64(now.rg_rotated_s)};
+	memcpy(rec.kr_key, now.rg_key, sizeof(rec.kr_key));
+	memcpy(rec.kr_was, now.rg_was, sizeof(rec.kr_was));
 	err = ns_row_put(t, NS_T_KEY, &ring_row, 1, &rec, sizeof(rec));
 	sodium_memzero(&rec, sizeof(rec));
 	ro->ro_ring = now;

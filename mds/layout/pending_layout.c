@@ -6,31 +6,32 @@
 #include <stdio.h>
 #include <urcu/compiler.h>
 
-#define TWIN_VERSION 1
-#define STEP_MS	     60000
-#define END_MS	     300000 /* as in repair: END makes the whole object durable */
+#define PENDING_VERSION 1
+#define STEP_MS		60000
+#define END_MS		300000 /* as in repair: END makes the whole object durable */
 
-struct twin_rec {
-	uint8_t t_version, t_number;
-	uint16_t t_incarnation;
+struct pending_rec {
+	uint8_t per_version, per_number;
+	uint16_t per_incarnation;
 } __attribute__((packed));
-_Static_assert(sizeof(struct twin_rec) == 4, "a twin's record, version 1; the map is behind it");
+_Static_assert(sizeof(struct pending_rec) == 4,
+	       "a pending layout, version 1; its map is behind it");
 
 /* ---- the row ---- */
 
 int lo_pending_decode(struct kv_slice id, struct kv_slice val, uint64_t *ino, struct lo_pending *tw)
 {
-	struct twin_rec r;
+	struct pending_rec r;
 
 	if (id.s_len != 8 || val.s_len < sizeof(r))
 		return -EIO;
 	memcpy(ino, id.s_data, 8);
 	*ino = be64toh(*ino);
 	memcpy(&r, val.s_data, sizeof(r));
-	if (!*ino || r.t_version != TWIN_VERSION)
+	if (!*ino || r.per_version != PENDING_VERSION)
 		return -EIO;
-	tw->tw_incarnation = le16toh(r.t_incarnation);
-	tw->tw_number = r.t_number;
+	tw->tw_incarnation = le16toh(r.per_incarnation);
+	tw->tw_number = r.per_number;
 	return lo_map_decode(
 		(struct kv_slice){(const uint8_t *)val.s_data + sizeof(r), val.s_len - sizeof(r)},
 		&tw->tw_map);
@@ -55,10 +56,10 @@ bool lo_pending_is(struct kv_txn *t, uint64_t ino)
 
 int lo_pending_put(struct kv_txn *t, uint64_t ino, const struct lo_pending *tw)
 {
-	uint8_t buf[sizeof(struct twin_rec) + NS_BLOB_MAX];
-	struct twin_rec r = {.t_version = TWIN_VERSION,
-			     .t_number = tw->tw_number,
-			     .t_incarnation = htole16(tw->tw_incarnation)};
+	uint8_t buf[sizeof(struct pending_rec) + NS_BLOB_MAX];
+	struct pending_rec r = {.per_version = PENDING_VERSION,
+				.per_number = tw->tw_number,
+				.per_incarnation = htole16(tw->tw_incarnation)};
 	size_t len = lo_map_encode(&tw->tw_map, buf + sizeof(r), sizeof(buf) - sizeof(r));
 	uint64_t key = htobe64(ino);
 
@@ -90,14 +91,14 @@ int lo_pending_free(struct lo *lo, struct kv_txn *t, const struct ns_inode *i)
 	return err && err != -EIO ? err : lo_pending_del(t, i->i_ino);
 }
 
-struct twins {
+struct pending_walk {
 	int (*tn_fn)(void *arg, uint64_t ino, const struct lo_pending *tw);
 	void *tn_arg;
 };
 
-static int twins_one(void *arg, struct kv_slice id, struct kv_slice val)
+static int pending_one(void *arg, struct kv_slice id, struct kv_slice val)
 {
-	struct twins *tn = arg;
+	struct pending_walk *tn = arg;
 	struct lo_pending tw;
 	uint64_t ino;
 
@@ -107,10 +108,10 @@ static int twins_one(void *arg, struct kv_slice id, struct kv_slice val)
 int lo_pendings(struct kv_txn *t, uint64_t from,
 		int (*fn)(void *arg, uint64_t ino, const struct lo_pending *tw), void *arg)
 {
-	struct twins tn = {fn, arg};
+	struct pending_walk tn = {fn, arg};
 	uint64_t key = htobe64(from);
 
-	return ns_rows(t, NS_T_PENDING, &key, 8, twins_one, &tn);
+	return ns_rows(t, NS_T_PENDING, &key, 8, pending_one, &tn);
 }
 
 bool lo_pending_same(const struct lo_pending *a, const struct lo_pending *b)

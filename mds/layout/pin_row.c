@@ -15,7 +15,7 @@ _Static_assert(sizeof(struct pin_rec) == 56, "record of a pin, version 1");
 
 /* The id of a row: the pin's number, and for a file's row its inode. */
 struct pin_key {
-	uint64_t k_number, k_ino;
+	uint64_t pk_number, pk_ino;
 };
 
 static struct pin_key key_of(uint64_t number, uint64_t ino)
@@ -50,14 +50,14 @@ int lo_pin_decode(struct kv_slice id, struct kv_slice val, struct lo_pin *p, uin
 	struct pin_key k = {0};
 
 	*p = (struct lo_pin){0};
-	if (id.s_len != sizeof(k) && id.s_len != sizeof(k.k_number))
+	if (id.s_len != sizeof(k) && id.s_len != sizeof(k.pk_number))
 		return -EIO;
 	memcpy(&k, id.s_data, id.s_len);
-	p->pi_number = be64toh(k.k_number);
-	*ino = be64toh(k.k_ino);
+	p->pi_number = be64toh(k.pk_number);
+	*ino = be64toh(k.pk_ino);
 	if (!p->pi_number)
 		return -EIO;
-	if (id.s_len == sizeof(k.k_number))
+	if (id.s_len == sizeof(k.pk_number))
 		return pin_decode(val, p);
 	return *ino && val.s_len == 1 && *(const uint8_t *)val.s_data == PIN_VERSION ? 0 : -EIO;
 }
@@ -82,7 +82,7 @@ int lo_pin_put(struct kv_txn *t, const struct lo_pin *p)
 
 	memcpy(row, &r, sizeof(r));
 	memcpy(row + sizeof(r), p->pi_group, len);
-	return ns_row_put(t, NS_T_PIN, &k, sizeof(k.k_number), row, sizeof(r) + len);
+	return ns_row_put(t, NS_T_PIN, &k, sizeof(k.pk_number), row, sizeof(r) + len);
 }
 
 int lo_pin_get(struct kv_txn *t, uint64_t number, struct lo_pin *p)
@@ -90,16 +90,16 @@ int lo_pin_get(struct kv_txn *t, uint64_t number, struct lo_pin *p)
 	struct pin_key k = key_of(number, 0);
 	struct kv_slice val;
 	uint64_t ino;
-	int err = ns_row_get(t, NS_T_PIN, &k, sizeof(k.k_number), &val);
+	int err = ns_row_get(t, NS_T_PIN, &k, sizeof(k.pk_number), &val);
 
-	return err ? err : lo_pin_decode((struct kv_slice){&k, sizeof(k.k_number)}, val, p, &ino);
+	return err ? err : lo_pin_decode((struct kv_slice){&k, sizeof(k.pk_number)}, val, p, &ino);
 }
 
 int lo_pin_del(struct kv_txn *t, uint64_t number)
 {
 	struct pin_key k = key_of(number, 0);
 
-	return ns_row_del(t, NS_T_PIN, &k, sizeof(k.k_number));
+	return ns_row_del(t, NS_T_PIN, &k, sizeof(k.pk_number));
 }
 
 struct scan {

@@ -26,14 +26,14 @@ FORMAT_AT(struct id_session, s_mac, 8, 8);
 _Static_assert(sizeof(struct id_session) == NFS4_SESSIONID_SIZE, "a session id");
 
 struct id_state {
-	uint32_t t_epoch;
-	uint8_t t_kind, t_count[5];
-	uint16_t t_shard;
+	uint32_t ist_epoch;
+	uint8_t ist_kind, ist_count[5];
+	uint16_t ist_shard;
 } __attribute__((packed));
-FORMAT_AT(struct id_state, t_epoch, 0, 4);
-FORMAT_AT(struct id_state, t_kind, 4, 1);
-FORMAT_AT(struct id_state, t_count, 5, 5);
-FORMAT_AT(struct id_state, t_shard, 10, 2);
+FORMAT_AT(struct id_state, ist_epoch, 0, 4);
+FORMAT_AT(struct id_state, ist_kind, 4, 1);
+FORMAT_AT(struct id_state, ist_count, 5, 5);
+FORMAT_AT(struct id_state, ist_shard, 10, 2);
 _Static_assert(sizeof(struct id_state) == NFS4_OTHER_SIZE, "a stateid's other");
 
 /* The label has a version: another way to make ids uses other keys. */
@@ -115,12 +115,12 @@ void st_id_session(const struct st_ids *k, uint32_t boot, uint32_t counter,
 void st_id_state_put(const struct st_ids *k, const struct st_id_state *s,
 		     uint8_t other[NFS4_OTHER_SIZE])
 {
-	struct id_state t = {.t_epoch = htobe32(s->is_epoch),
-			     .t_kind = s->is_kind,
-			     .t_shard = htobe16(s->is_shard)};
+	struct id_state t = {.ist_epoch = htobe32(s->is_epoch),
+			     .ist_kind = s->is_kind,
+			     .ist_shard = htobe16(s->is_shard)};
 	uint64_t count = htobe64(s->is_count);
 
-	memcpy(t.t_count, (const uint8_t *)&count + 3, sizeof(t.t_count));
+	memcpy(t.ist_count, (const uint8_t *)&count + 3, sizeof(t.ist_count));
 	memcpy(other, &t, sizeof(t));
 	st_id_hide(k->id_sid, other, NFS4_OTHER_SIZE);
 }
@@ -133,6 +133,7 @@ void st_id_state_get(const struct st_ids *k, const uint8_t other[NFS4_OTHER_SIZE
 
 	memcpy(&t, other, sizeof(t));
 	st_id_show(k->id_sid, (uint8_t *)&t, sizeof(t));
-	memcpy((uint8_t *)&count + 3, t.t_count, sizeof(t.t_count));
-	*s = (struct st_id_state){be32toh(t.t_epoch), t.t_kind, be64toh(count), be16toh(t.t_shard)};
+	memcpy((uint8_t *)&count + 3, t.ist_count, sizeof(t.ist_count));
+	*s = (struct st_id_state){be32toh(t.ist_epoch), t.ist_kind, be64toh(count),
+				  be16toh(t.ist_shard)};
 }

@@ -127,17 +127,17 @@ void st_offloads_drop(struct st_client *c)
 
 /* ---- CB_OFFLOAD ---- */
 
-struct told {
-	uint64_t t_client;
-	struct st_offload_end t_end;
+struct offload_call {
+	uint64_t ocl_client;
+	struct st_offload_end ocl_end;
 };
 
 static void offload_tell(struct st *st, struct st_offload *of);
 
-static struct st_offload *told_of(struct st *st, const struct st_cb *cb)
+static struct st_offload *offload_of_call(struct st *st, const struct st_cb *cb)
 {
-	const struct told *t = cb->cb_arg;
-	struct st_client *c = st_client_get(st, t->t_client);
+	const struct offload_call *t = cb->cb_arg;
+	struct st_client *c = st_client_get(st, t->ocl_client);
 
 	for (struct st_offload *of = c ? c->cl_offloads : NULL; of; of = of->of_next)
 		if (!memcmp(of->of_sid.other, cb->cb_sid.other, NFS4_OTHER_SIZE))
@@ -147,7 +147,7 @@ static struct st_offload *told_of(struct st *st, const struct st_cb *cb)
 
 static void offload_encode(const struct st_cb *cb, struct xdr_out *x)
 {
-	const struct st_offload_end *e = &((const struct told *)cb->cb_arg)->t_end;
+	const struct st_offload_end *e = &((const struct offload_call *)cb->cb_arg)->ocl_end;
 
 	xdr_put_opaque(x, cb->cb_fh, cb->cb_fhlen);
 	xdr_put_u32(x, cb->cb_sid.seqid);
@@ -166,7 +166,7 @@ static void offload_encode(const struct st_cb *cb, struct xdr_out *x)
  * with OFFLOAD_STATUS. */
 static bool offload_done(struct st *st, struct st_cb *cb, int64_t status, struct xdr_in *res)
 {
-	struct st_offload *of = told_of(st, cb);
+	struct st_offload *of = offload_of_call(st, cb);
 
 	(void)res;
 	if (!of)
@@ -179,7 +179,7 @@ static bool offload_done(struct st *st, struct st_cb *cb, int64_t status, struct
 
 static void offload_lost(struct st *st, struct st_cb *cb)
 {
-	struct st_offload *of = told_of(st, cb);
+	struct st_offload *of = offload_of_call(st, cb);
 
 	if (of)
 		offload_tell(st, of);
@@ -193,7 +193,7 @@ static const struct st_cb_kind offload_kind = {.k_op = OP_CB_OFFLOAD,
 
 static void offload_tell(struct st *st, struct st_offload *of)
 {
-	struct told *t = calloc(1, sizeof(*t));
+	struct offload_call *t = calloc(1, sizeof(*t));
 	struct st_session *s;
 	struct st_cb *cb =
 		t ? st_cb_new(of->of_client, &offload_kind, of->of_fh, of->of_fhlen, &s) : NULL;
@@ -202,8 +202,8 @@ static void offload_tell(struct st *st, struct st_offload *of)
 		free(t);
 		return;
 	}
-	t->t_client = of->of_client->cl_id;
-	t->t_end = of->of_end;
+	t->ocl_client = of->of_client->cl_id;
+	t->ocl_end = of->of_end;
 	cb->cb_arg = t;
 	cb->cb_sid = of->of_sid;
 	st_cb_queue(st, s, cb);
