@@ -27,7 +27,7 @@
 
 struct job_drain {
 	pthread_mutex_t dr_lock; /* protects the fields up to dr_view: any thread */
-	bool dr_anew;		 /* begin the pass again: what it counts is void */
+	bool dr_again;		 /* begin the pass again: what it counts is void */
 	/* mutations under way that place objects which a pass does not see */
 	unsigned dr_placing;
 	uint64_t dr_placed; /* rises with each such mutation that is over */
@@ -79,7 +79,7 @@ void job_drain_begin(struct mds *m, uint32_t ds)
 	job_again(m, job_drain_id(ds));
 	pthread_mutex_lock(&d->dr_lock);
 	d->dr_view[ds] = (struct job_drain_view){.dv_begun = job_now()};
-	d->dr_anew = true;
+	d->dr_again = true;
 	pthread_mutex_unlock(&d->dr_lock);
 }
 
@@ -226,7 +226,7 @@ static void look_over(struct job_drain *d, struct kv_txn *t)
 
 	pthread_mutex_lock(&d->dr_lock);
 	unseen = d->dr_placing || d->dr_placed != d->dr_began;
-	for (unsigned i = 0; i < d->dr_n && !d->dr_anew; i++) {
+	for (unsigned i = 0; i < d->dr_n && !d->dr_again; i++) {
 		struct job_drain_view *v = &d->dr_view[d->dr_ds[i]];
 		bool was = v->dv_empty;
 
@@ -264,18 +264,18 @@ void job_drain_tick(struct mds *m, struct loop *loop)
 {
 	struct job_drain *d = m->m_drain;
 	struct look l = {.d = d};
-	bool anew;
+	bool again;
 	int err;
 
 	if (d->dr_busy)
 		return;
 	pthread_mutex_lock(&d->dr_lock);
-	anew = d->dr_anew;
-	d->dr_anew = false;
+	again = d->dr_again;
+	d->dr_again = false;
 	pthread_mutex_unlock(&d->dr_lock);
-	if (!anew && d->dr_rest && --d->dr_rest)
+	if (!again && d->dr_rest && --d->dr_rest)
 		return;
-	if (anew || !d->dr_cursor)
+	if (again || !d->dr_cursor)
 		look_begin(d, m);
 	if (!d->dr_n) {
 		d->dr_cursor = 0;

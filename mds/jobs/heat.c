@@ -15,7 +15,7 @@
 
 #define WAYS  4u
 #define TICK  100000000u /* ns: counts decay in steps of this length */
-#define TOLDS 4096u	 /* sums of layouts that one thread remembers */
+#define LASTS 4096u	 /* sums of layouts that one thread remembers */
 
 enum {
 	F_OPS,
@@ -35,9 +35,9 @@ struct cell {
 };
 
 /* What a client last reported for one layout and data server. */
-struct told {
-	uint64_t td_key, td_ms; /* td_ms: when, of the loop's clock */
-	struct heat_told td_read, td_write;
+struct heat_last {
+	uint64_t hla_key, hla_ms; /* hla_ms: when, of the loop's clock */
+	struct heat_report hla_read, hla_write;
 };
 
 static const unsigned sets[HEAT_KINDS] = {
@@ -50,7 +50,7 @@ struct heat {
 	struct cell *he_cell[HEAT_KINDS];
 	/* of clients only: heat_sum.hs_n by the place of the cell, and of cells that others took */
 	_Atomic uint64_t (*he_sum)[3], he_gone[3];
-	struct told *he_told;
+	struct heat_last *he_last;
 };
 
 static float get(const struct cell *ce, unsigned f)
@@ -101,12 +101,12 @@ static struct heat *heat_of(struct mds_thread *th)
 	for (unsigned k = 0; k < HEAT_KINDS; k++)
 		whole &= (h->he_cell[k] = calloc(sets[k] * WAYS, sizeof(struct cell))) != NULL;
 	h->he_sum = calloc((size_t)sets[HEAT_CLIENT] * WAYS, sizeof(*h->he_sum));
-	h->he_told = calloc(TOLDS, sizeof(*h->he_told));
-	if (!whole || !h->he_told || !h->he_sum) {
+	h->he_last = calloc(LASTS, sizeof(*h->he_last));
+	if (!whole || !h->he_last || !h->he_sum) {
 		for (unsigned k = 0; k < HEAT_KINDS; k++)
 			free(h->he_cell[k]);
 		free(h->he_sum);
-		free(h->he_told);
+		free(h->he_last);
 		free(h);
 		return NULL;
 	}
@@ -251,8 +251,8 @@ void heat_bytes(struct mds_thread *th, enum heat_kind kind, uint64_t key, uint64
 	heat_add(ce, F_HEAT, (float)(read + written) / HEAT_UNIT * left_of(over_ms, HEAT_SLOW_S));
 }
 
-void heat_reported(struct mds_thread *th, uint32_t ds, const struct heat_told *read,
-		   const struct heat_told *write, uint64_t over_ms)
+void heat_reported(struct mds_thread *th, uint32_t ds, const struct heat_report *read,
+		   const struct heat_report *write, uint64_t over_ms)
 {
 	float left = left_of(over_ms, HEAT_FAST_S);
 	struct cell *ce;
@@ -273,43 +273,43 @@ static uint64_t at_most(uint64_t v, uint64_t most)
 
 /* What is new since the client's last report, within limits, as only the client vouches for it.
  * Sums that have fallen are those of another layout. */
-static struct heat_told since(struct heat_told *last, const struct heat_told *now)
+static struct heat_report since(struct heat_report *last, const struct heat_report *now)
 {
-	bool anew = now->ht_bytes < last->ht_bytes || now->ht_ops < last->ht_ops;
-	struct heat_told d = {now->ht_ops - (anew ? 0 : last->ht_ops),
-			      now->ht_bytes - (anew ? 0 : last->ht_bytes),
-			      anew || now->ht_us < last->ht_us ? now->ht_us
-							       : now->ht_us - last->ht_us};
+	bool restarted = now->ht_bytes < last->ht_bytes || now->ht_ops < last->ht_ops;
+	struct heat_report d = {now->ht_ops - (restarted ? 0 : last->ht_ops),
+				now->ht_bytes - (restarted ? 0 : last->ht_bytes),
+				restarted || now->ht_us < last->ht_us ? now->ht_us
+								      : now->ht_us - last->ht_us};
 
 	*last = *now;
-	return (struct heat_told){at_most(d.ht_ops, 1ull << 40), at_most(d.ht_bytes, 1ull << 50),
-				  d.ht_ops ? at_most(d.ht_us, 1ull << 50) : 0};
+	return (struct heat_report){at_most(d.ht_ops, 1ull << 40), at_most(d.ht_bytes, 1ull << 50),
+				    d.ht_ops ? at_most(d.ht_us, 1ull << 50) : 0};
 }
 
 bool heat_news(struct mds_thread *th, uint64_t clientid, uint64_t ino, uint32_t ds,
-	       struct heat_told *read, struct heat_told *write, uint64_t *over_ms, bool last)
+	       struct heat_report *read, struct heat_report *write, uint64_t *over_ms, bool last)
 {
 	uint64_t key = hash_u64(clientid) ^ hash_u64(ino) * 3 ^ hash_u64(ds) * 5,
 		 now = loop_now_ns(th->mt_loop) / 1000000;
 	struct heat *h = heat_of(th);
-	struct told *td = h ? &h->he_told[key & (TOLDS - 1)] : NULL;
+	struct heat_last *la = h ? &h->he_last[key & (LASTS - 1)] : NULL;
 
-	if (!td)
+	if (!la)
 		return false;
-	if (td->td_key && td->td_key != key) {
-		*td = (struct told){key, now, *read, *write};
-		*read = *write = (struct heat_told){0};
+	if (la->hla_key && la->hla_key != key) {
+		*la = (struct heat_last){key, now, *read, *write};
+		*read = *write = (struct heat_report){0};
 	} else {
-		if (td->td_key && (!*over_ms || *over_ms > now - td->td_ms))
-			*over_ms = now - td->td_ms;
-		td->td_key = key;
-		td->td_ms = now;
-		*read = since(&td->td_read, read);
-		*write = since(&td->td_write, write);
+		if (la->hla_key && (!*over_ms || *over_ms > now - la->hla_ms))
+			*over_ms = now - la->hla_ms;
+		la->hla_key = key;
+		la->hla_ms = now;
+		*read = since(&la->hla_read, read);
+		*write = since(&la->hla_write, write);
 	}
 	/* The next layout's sums begin at 0, and in an empty place all of them count as new. */
 	if (last)
-		*td = (struct told){0};
+		*la = (struct heat_last){0};
 	return true;
 }
 

@@ -29,7 +29,7 @@ enum heat_kind {
 	HEAT_KINDS
 };
 /* What a client reported of its I/O with one data server: sums since it got the layout. */
-struct heat_told {
+struct heat_report {
 	uint64_t ht_ops, ht_bytes, ht_us;
 };
 
@@ -41,14 +41,14 @@ void heat_took(struct mds_thread *th, enum heat_kind kind, uint64_t key, unsigne
 void heat_bytes(struct mds_thread *th, enum heat_kind kind, uint64_t key, uint64_t read,
 		uint64_t written, uint64_t over_ms);
 /* Counts what a client reports of its I/O with a data server. */
-void heat_reported(struct mds_thread *th, uint32_t ds, const struct heat_told *read,
-		   const struct heat_told *write, uint64_t over_ms);
+void heat_reported(struct mds_thread *th, uint32_t ds, const struct heat_report *read,
+		   const struct heat_report *write, uint64_t over_ms);
 /* Reduces the sums to what is new since the client's last report of this file and server. If the
  * last sums were forgotten, nothing counts as new. *over_ms: for how long the client has had the
  * layout, or 0; becomes the time in which the new happened, as far as is known. last: the client
  * returns the layout. False: no memory. */
 bool heat_news(struct mds_thread *th, uint64_t clientid, uint64_t ino, uint32_t ds,
-	       struct heat_told *read, struct heat_told *write, uint64_t *over_ms, bool last);
+	       struct heat_report *read, struct heat_report *write, uint64_t *over_ms, bool last);
 
 /* Sums over all threads. Any thread. Rates are per second. */
 struct heat_row {

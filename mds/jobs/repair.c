@@ -26,8 +26,8 @@
 
 #define PULL_BYTES   (8u << 20)
 #define SAVE_BYTES   (256ull << 20)
-#define ANEW_MAX     4	  /* times that a copy begins again without getting further */
-#define ANEW_LAST    5	  /* the pause before that doubles so often */
+#define RESTARTS_MAX 4	  /* times that a copy begins again without getting further */
+#define PAUSES_MAX   5	  /* the pause before that doubles so often */
 #define SILENT_FAILS 3	  /* after more failures the object is placed elsewhere */
 #define ORDERS_MS    5000 /* for older orders of the object */
 
@@ -62,7 +62,7 @@ static void t2_done(struct kv_op *op, int err);
 static enum lo_repair_why why_of(int err);
 static bool job_nfs3(const struct repair_job *j);
 static enum lo_repair_why stale_why(const struct repair_job *j);
-static void job_anew(struct repair_job *j, enum lo_repair_why why);
+static void repair_again(struct repair_job *j, enum lo_repair_why why);
 static void job_fail(struct repair_job *j, enum lo_repair_why why);
 static int fail_run(struct kv_op *op, struct kv_txn *t);
 static void fail_done(struct kv_op *op, int err);
@@ -180,7 +180,7 @@ void repair_object(struct job_work *w)
 	}
 	job_work_goes_on(&j->work);
 	j->furthest = j->rb.rb_off = 0;
-	j->anew = j->pauses = 0;
+	j->restarts = j->pauses = 0;
 	j->changed = false;
 	if (p.demote) {
 		j->begun = true; /* layouts may name the object */
@@ -400,7 +400,7 @@ static void begin_done(struct lo_rebuild *rb, int err)
 	if (err == -ETIMEDOUT && job_nfs3(j)) {
 		/* what was copied before stays (nfs3ds_copy.c) */
 		excl_end(&j->freeze, 0);
-		job_anew(j, LO_REPAIR_NO_ANSWER);
+		repair_again(j, LO_REPAIR_NO_ANSWER);
 		return;
 	}
 	if (err) {
@@ -471,7 +471,7 @@ static void pull_done(struct lo_rebuild *rb, int err)
 	if (!err) {
 		pulled(j);
 	} else if (err == -ESTALE || err == -ENOLINK) {
-		job_anew(j, err == -ESTALE ? stale_why(j) : LO_REPAIR_TARGET);
+		repair_again(j, err == -ESTALE ? stale_why(j) : LO_REPAIR_TARGET);
 	} else if (err == -EREMOTEIO) {
 		j->source++; /* another copy, or the first one again in a moment */
 		if (job_source(j, j->source) >= 0)
@@ -562,7 +562,7 @@ static void end_done(struct lo_rebuild *rb, int err)
 	struct repair_job *j = hash_entry(rb, struct repair_job, rb);
 
 	if (err == -ESTALE)
-		job_anew(j, stale_why(j));
+		repair_again(j, stale_why(j));
 	else if (!err)
 		job_work_submit(&j->work, t2_run, t2_done);
 	else if ((err != -ETIMEDOUT && err != -EACCES) || !job_work_again(&j->work, job_finish))
@@ -663,15 +663,15 @@ static enum lo_repair_why stale_why(const struct repair_job *j)
  * Layouts never name an object on an NFSv3 server that is being rebuilt, so clients go on during a
  * pause, and the file is not frozen all the time. For a weft-ds there is no pause: without a
  * session clients' writes to it wait. */
-static void job_anew(struct repair_job *j, enum lo_repair_why why)
+static void repair_again(struct repair_job *j, enum lo_repair_why why)
 {
 	if (j->rb.rb_off > j->furthest) {
 		j->furthest = j->rb.rb_off;
-		j->anew = 0;
+		j->restarts = 0;
 		j->changed = false;
 	}
 	j->changed |= why == LO_REPAIR_CHANGED;
-	if (j->anew++ == ANEW_MAX) {
+	if (j->restarts++ == RESTARTS_MAX) {
 		job_fail(j, j->changed ? LO_REPAIR_CHANGED : why);
 		return;
 	}
@@ -683,7 +683,7 @@ static void job_anew(struct repair_job *j, enum lo_repair_why why)
 	}
 	job_view(j, JOB_STEP_RECALL);
 	job_work_later(&j->work, JOB_AGAIN_MS << j->pauses, job_freeze);
-	j->pauses += j->pauses < ANEW_LAST;
+	j->pauses += j->pauses < PAUSES_MAX;
 }
 
 static void job_fail(struct repair_job *j, enum lo_repair_why why)

@@ -29,9 +29,9 @@ struct repair_job {
 	uint16_t incarnation;
 	uint64_t session, saved; /* saved: the progress in the row */
 	uint64_t orders;	 /* lo_order_pending */
-	/* anew: how often it began again since it got as far as furthest; changed: once of these
+	/* restarts: how often it began again since it got as far as furthest; changed: once of these
 	 * because the file changed; pauses: how often before the pause is the longest */
-	unsigned source, anew, pauses;
+	unsigned source, restarts, pauses;
 	bool changed;
 	uint64_t furthest;
 	enum lo_where where;

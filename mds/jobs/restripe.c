@@ -67,7 +67,7 @@ static int restripe_commit_run(struct kv_op *op, struct kv_txn *t);
 static bool news(const struct job_restripe *r, const struct ns_inode *i, const struct lo_map *was);
 static void outdated(struct job_restripe *r);
 static void restripe_committed(struct kv_op *op, int err);
-static void anew(struct job_restripe *r, int err);
+static void restripe_again(struct job_restripe *r, int err);
 static void restripe_fail(struct job_restripe *r, int err);
 static int restripe_replace_run(struct kv_op *op, struct kv_txn *t);
 static void replaced(struct kv_op *op, int err);
@@ -253,7 +253,7 @@ static void restripe_looked(struct lo_stat *ls, int err)
 
 	restripe_unwatch(r);
 	if (err || !choose_sources(r)) {
-		anew(r, err ? err : -EREMOTEIO);
+		restripe_again(r, err ? err : -EREMOTEIO);
 		return;
 	}
 	randombytes_buf(&r->rs_session, sizeof(r->rs_session));
@@ -314,7 +314,7 @@ static void watched(struct job_restripe *r, int err)
 {
 	restripe_calls_free(r);
 	if (err)
-		anew(r, err);
+		restripe_again(r, err);
 	else
 		stat_ask(r, first_size);
 }
@@ -324,7 +324,7 @@ static void first_size(struct lo_stat *ls, int err)
 	struct job_restripe *r = caa_container_of(ls, struct job_restripe, rs_stat);
 
 	if (err) {
-		anew(r, err);
+		restripe_again(r, err);
 		return;
 	}
 	size_is(r);
@@ -353,7 +353,7 @@ static void restripe_copy(struct job_work *w)
 		return;
 	}
 	if (!sources_stand(r, &r->rs_map)) {
-		anew(r, -EREMOTEIO);
+		restripe_again(r, -EREMOTEIO);
 		return;
 	}
 	if (!restripe_batch(r, &err) && !err) {
@@ -416,7 +416,7 @@ static void restripe_take(struct job_restripe *r)
 	if (sources_stand(r, &r->rs_map))
 		take_more(r);
 	else
-		anew(r, -EREMOTEIO);
+		restripe_again(r, -EREMOTEIO);
 }
 
 static void take_more(struct job_restripe *r)
@@ -445,7 +445,7 @@ static void restripe_taken(struct job_restripe *r, int err)
 	}
 	restripe_calls_free(r);
 	if (err) /* notes that were taken may be lost */
-		anew(r, err);
+		restripe_again(r, err);
 	else if (!fine)
 		restripe_fail(r, -ENOMEM);
 	else if (more && (r->rs_frozen || ++r->rs_takes < TAKES))
@@ -462,7 +462,7 @@ static void taken_size(struct lo_stat *ls, int err)
 	struct job_restripe *r = caa_container_of(ls, struct job_restripe, rs_stat);
 
 	if (err) { /* the servers report a note only once */
-		anew(r, err);
+		restripe_again(r, err);
 		return;
 	}
 	size_is(r);
@@ -535,7 +535,7 @@ static void old_kept(struct lo_io *io, int err)
 		lo_may_have_lost(r->rs_m->m_lo);
 	io->io_failed_map &= lo_map_alive(r->rs_m->m_lo, &io->io_map); /* as in move.c */
 	if (err)
-		anew(r, err);
+		restripe_again(r, err);
 	else if (io->io_failed_map)
 		job_work_submit(&r->rs_work, restripe_unkept_run, restripe_unkept_done);
 	else
@@ -552,7 +552,8 @@ static int restripe_unkept_run(struct kv_op *op, struct kv_txn *t)
 
 static void restripe_unkept_done(struct kv_op *op, int err)
 {
-	anew(caa_container_of(op, struct job_restripe, rs_work.jw_op), err ? err : -EREMOTEIO);
+	restripe_again(caa_container_of(op, struct job_restripe, rs_work.jw_op),
+		       err ? err : -EREMOTEIO);
 }
 
 static void frozen_size(struct lo_stat *ls, int err)
@@ -689,7 +690,7 @@ static void restripe_committed(struct kv_op *op, int err)
 
 	job_drain_placed(r->rs_m);
 	if (err == -EAGAIN) {
-		anew(r, err);
+		restripe_again(r, err);
 		return;
 	}
 	if (err && err != -ENOENT && err != -ESTALE) {
@@ -706,7 +707,7 @@ static void restripe_committed(struct kv_op *op, int err)
 /* ---- failures ---- */
 
 /* Begins again: notes are lost, or a source cannot be used any more. */
-static void anew(struct job_restripe *r, int err)
+static void restripe_again(struct job_restripe *r, int err)
 {
 	restripe_thaw(r);
 	pthread_mutex_lock(&r->rs_lock);

@@ -307,7 +307,7 @@ static void verify_freeze(struct job_verify *v)
 		   verify_frozen, v);
 }
 
-static void told(struct job_verify *v)
+static void verify_note(struct job_verify *v)
 {
 	struct job_verify_view *w = &v->v_view;
 
@@ -350,7 +350,7 @@ static void mended(struct kv_op *op, int err)
 	if (err)
 		log_error("inode %lu: cannot mark a copy that differs as stale: %s",
 			  (unsigned long)v->v_ino, strerror(-err));
-	told(v);
+	verify_note(v);
 }
 
 static void verify_differs(struct job_verify *v, unsigned kept, uint64_t bad)
@@ -368,7 +368,7 @@ static void verify_differs(struct job_verify *v, unsigned kept, uint64_t bad)
 	for (unsigned i = 0; i < v->v_nsum; i++)
 		v->v_diff.vd_unread |= unread(v, i) ? UINT64_C(1) << v->v_sum[i].su_obj : 0;
 	if (!v->v_view.vv_ask.va_mend || (bad != all_lost(v) && undecided(v, kept))) {
-		told(v);
+		verify_note(v);
 		return;
 	}
 	v->v_op = (struct kv_op){.o_run = mend_run, .o_done = mended, .o_loop = v->v_loop};

@@ -23,16 +23,17 @@
 #include <pwd.h>
 #include <unistd.h>
 
-#define ASK_THREADS 4
-#define GROUPS_MAX  65536
-#define TELL_NS	    10000000000ull
+#define ASK_THREADS  4
+#define GROUPS_MAX   65536
+#define LOG_EVERY_NS 10000000000ull
 
-/* True at most once in TELL_NS: then the failure gets a line in the log. On a worker. */
-static bool credentials_tell(_Atomic uint64_t *told)
+/* True at most once in LOG_EVERY_NS: then the failure gets a line in the log. On a worker. */
+static bool credentials_may_log(_Atomic uint64_t *logged)
 {
-	uint64_t now = clock_mono_ns(), last = atomic_load(told);
+	uint64_t now = clock_mono_ns(), last = atomic_load(logged);
 
-	return (!last || now - last >= TELL_NS) && atomic_compare_exchange_strong(told, &last, now);
+	return (!last || now - last >= LOG_EVERY_NS) &&
+	       atomic_compare_exchange_strong(logged, &last, now);
 }
 
 /* ---- exports ---- */
@@ -40,7 +41,7 @@ static bool credentials_tell(_Atomic uint64_t *told)
 /* On a worker. */
 static struct ask_val *credentials_names_ask(void *arg, const void *key, size_t len)
 {
-	static _Atomic uint64_t told;
+	static _Atomic uint64_t logged;
 	struct mds *m = arg;
 	struct exp_table *t = export_set_get(m->m_exports);
 	struct exp_names_key k;
@@ -48,7 +49,7 @@ static struct ask_val *credentials_names_ask(void *arg, const void *key, size_t 
 
 	memcpy(&k, key, len);
 	v = exp_names_ask(t, &k);
-	if (v && v->av_failed && credentials_tell(&told))
+	if (v && v->av_failed && credentials_may_log(&logged))
 		log_warn("cannot look up a name in the exports: clients that depend on it wait");
 	exp_put(t);
 	return v;
@@ -251,7 +252,7 @@ static gid_t *user_groups(uid_t uid, int *n, int *err)
 /* On a worker. An unknown user has no groups but the one that the client names. */
 static struct ask_val *groups_ask(void *arg, const void *key, size_t len)
 {
-	static _Atomic uint64_t told;
+	static _Atomic uint64_t logged;
 	struct groups_answer *a;
 	struct ask_val *v;
 	uint32_t uid;
@@ -263,7 +264,7 @@ static struct ask_val *groups_ask(void *arg, const void *key, size_t len)
 	list = user_groups(uid, &n, &err);
 	if (!list) {
 		n = 0;
-		if (credentials_tell(&told))
+		if (credentials_may_log(&logged))
 			log_warn("cannot look up the groups of user %u, whose requests wait: %s",
 				 uid, strerror(err));
 	}

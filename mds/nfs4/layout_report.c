@@ -54,7 +54,7 @@ struct report {
 	uint32_t iomode; /* the iomodes that are returned */
 	bool recalled;
 	struct st_stateid sid;
-	uint32_t told; /* seqid of the grant that the client reports about */
+	uint32_t granted; /* seqid of the grant that the client reports about */
 	struct excl_layout_block hold;
 };
 
@@ -220,7 +220,7 @@ static bool report_is_older(struct compound *c)
 
 	st_file_lock(st, r->ino);
 	l = st_layout_find(st, &r->sid);
-	older = l && l->l_sid.seqid - l->l_recalled > r->told;
+	older = l && l->l_sid.seqid - l->l_recalled > r->granted;
 	st_file_unlock(st, r->ino);
 	return older;
 }
@@ -278,7 +278,7 @@ nfsstat4 op_layouterror(struct compound *c)
 		r->epoch = l->l_epoch;
 		r->writer = l->l_iomode & LAYOUTIOMODE4_RW;
 		r->sid = l->l_sid;
-		r->told = sid.seqid ? sid.seqid : l->l_sid.seqid;
+		r->granted = sid.seqid ? sid.seqid : l->l_sid.seqid;
 	}
 	st_file_unlock(c->m->m_st, c->cur);
 	if (known)
@@ -410,7 +410,7 @@ static nfsstat4 return_file(struct compound *c, struct report *r, uint32_t iomod
 	r->sid = l->l_sid;
 	r->sid.seqid = ++l->l_sid.seqid;
 	r->recalled = l->l_recalled;
-	r->told = r->sid.seqid - r->recalled;
+	r->granted = r->sid.seqid - r->recalled;
 	r->present = l->l_iomode;
 	if (!report_counts(r))
 		return_drop(st, r, l);

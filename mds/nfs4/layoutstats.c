@@ -61,8 +61,8 @@ static struct io_latency get_update(struct xdr_in *x, struct io_latency *written
 static void layoutstats_note(struct compound *c, const uint8_t dev[16], const struct io_latency *il,
 			     const struct io_latency *written, uint64_t held_us, bool last)
 {
-	const struct heat_told r = {il->il_ops, il->il_bytes, il->il_us},
-			       w = {written->il_ops, written->il_bytes, written->il_us};
+	const struct heat_report r = {il->il_ops, il->il_bytes, il->il_us},
+				 w = {written->il_ops, written->il_bytes, written->il_us};
 	uint64_t n = il->il_ops > UINT64_MAX / 2 ? UINT64_MAX / 2 : il->il_ops,
 		 more = il->il_bytes / STATS_UNIT, us;
 	uint32_t ds = ds_reg_number(c->m->m_dsc, dev);
@@ -70,7 +70,7 @@ static void layoutstats_note(struct compound *c, const uint8_t dev[16], const st
 	if (!ds)
 		return;
 	if (c->cur)
-		op_heat_told(c, ds, &r, &w, held_us / 1000, last);
+		op_heat_report(c, ds, &r, &w, held_us / 1000, last);
 	n = more > n ? more : n;
 	if (!n || !il->il_us)
 		return;

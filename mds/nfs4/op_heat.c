@@ -102,10 +102,10 @@ void op_heat_io(struct compound *c, const struct ns_inode *i, uint64_t bytes, bo
 	data(c, i, write ? 0 : bytes, write ? bytes : 0, 0);
 }
 
-void op_heat_told(struct compound *c, uint32_t ds, const struct heat_told *read,
-		  const struct heat_told *write, uint64_t held_ms, bool last)
+void op_heat_report(struct compound *c, uint32_t ds, const struct heat_report *read,
+		    const struct heat_report *write, uint64_t held_ms, bool last)
 {
-	struct heat_told r = *read, w = *write;
+	struct heat_report r = *read, w = *write;
 	struct ns_inode i;
 
 	if (ns_get(c->m->m_ns, op_txn(c), c->cur, &i) ||

@@ -15,6 +15,6 @@ void op_heat_compound(struct compound *c, uint64_t us); /* the compound ends */
 void op_heat_io(struct compound *c, const struct ns_inode *i, uint64_t bytes, bool write);
 /* What a client reported of a layout: with its return (last), or earlier. held_ms: for how long it
  * had the layout, as it says. */
-void op_heat_told(struct compound *c, uint32_t ds, const struct heat_told *read,
-		  const struct heat_told *write, uint64_t held_ms, bool last);
+void op_heat_report(struct compound *c, uint32_t ds, const struct heat_report *read,
+		    const struct heat_report *write, uint64_t held_ms, bool last);
 #endif

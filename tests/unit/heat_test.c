@@ -136,7 +136,7 @@ static uint64_t over_ms;
 /* Bytes that are new of what is told. */
 static uint64_t told(uint64_t ino, uint64_t bytes, bool last)
 {
-	struct heat_told r = {1, bytes, 1}, w = {0};
+	struct heat_report r = {1, bytes, 1}, w = {0};
 
 	c.cur = ino;
 	ck_assert(heat_news(c.th, c.client->cl_id, c.cur, 1, &r, &w, &over_ms, last));

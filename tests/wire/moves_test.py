@@ -61,13 +61,17 @@ class Mds:
         check(self.proc.wait(60), 0, self.said())
 
 
+def make_key(folder):
+    with open(f"{folder}/key", "w", encoding="utf-8") as f:
+        f.write(secrets.token_hex(32) + "\n")
+    os.chmod(f"{folder}/key", 0o600)
+
+
 @contextlib.contextmanager
 def moving(*numbers, wait=2):
     """Nodes, the last of which is the client, and a weft-addr on each of the others."""
     with world(*numbers) as (nodes, folder):
-        with open(f"{folder}/key", "w", encoding="utf-8") as f:
-            f.write(secrets.token_hex(32) + "\n")
-        os.chmod(f"{folder}/key", 0o600)
+        make_key(folder)
         addrs = [Addr(n, folder, "-w", str(wait)) for n in nodes[:-1]]
         started = []
 
@@ -280,9 +284,7 @@ class Fake:
 def pretended():
     """A node and its client, a weft-addr that is not one, and what starts servers with it."""
     with world(1, 3) as ((n1, c), folder):
-        with open(f"{folder}/key", "w", encoding="utf-8") as f:
-            f.write(secrets.token_hex(32) + "\n")
-        os.chmod(f"{folder}/key", 0o600)
+        make_key(folder)
         fake, started = Fake(folder), []
 
         def mds(fifo=None, **how):
@@ -295,6 +297,13 @@ def pretended():
                 if m.proc.poll() is None:
                     m.kill()
             fake.end()
+
+
+def make_fifo(folder):
+    """(path, open file) What is written there says how long a server holds its store."""
+    path = f"{folder}/fifo"
+    os.mkfifo(path)
+    return path, os.open(path, os.O_RDWR)
 
 
 def connections(c, n):
@@ -391,9 +400,7 @@ def test_a_server_that_hangs_loses_its_addresses():
 
 def test_the_addresses_end_with_the_lease_of_the_store():
     with pretended() as (_, folder, fake, mds):
-        fifo = f"{folder}/fifo"
-        os.mkfifo(fifo)
-        holder = os.open(fifo, os.O_RDWR)
+        fifo, holder = make_fifo(folder)
         m = mds(fifo)
         m.heard("listening:", 1)
         # No proof, no address.
@@ -421,9 +428,7 @@ def test_the_addresses_end_with_the_lease_of_the_store():
 
 def test_an_answer_that_comes_after_the_lease_gives_no_address():
     with pretended() as (_, folder, fake, mds):
-        fifo = f"{folder}/fifo"
-        os.mkfifo(fifo)
-        holder = os.open(fifo, os.O_RDWR)
+        fifo, holder = make_fifo(folder)
         m = mds(fifo)
         m.heard("listening:", 1)
 
@@ -455,9 +460,7 @@ def test_an_answer_that_comes_after_the_lease_gives_no_address():
 
 def test_who_lost_the_store_asks_for_no_address_while_its_log_blocks():
     with pretended() as (_, folder, fake, mds):
-        fifo = f"{folder}/fifo"
-        os.mkfifo(fifo)
-        holder = os.open(fifo, os.O_RDWR)
+        fifo, holder = make_fifo(folder)
         reader, writer = os.pipe()
         m = mds(fifo, stderr=writer, level="error")
         os.write(holder, b"hold 600000\n")
