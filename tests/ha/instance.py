@@ -34,6 +34,7 @@ import time
 import controls
 import engine
 import judge
+import ledger
 import moves
 from controls import OTHER
 from moves import BUILD, CLOCK, GAP, HANG, PORT, SERVICE, begin, end, histories, report, settle
@@ -261,14 +262,14 @@ def series(w, m, a):
     figures, slow = {}, []
     for mark, most in judge.longest(log):
         longest = max(most.values(), default=0)
-        figures.setdefault(mark["kind"], []).append(longest)
+        figures.setdefault(mark["kind"], []).append((longest, mark["load"]))
         # Nothing can be answered while PostgreSQL stands still.
         if longest > a.limit + (STOP if mark["kind"] in ("engine", "standby") else 0):
             slow.append(f"{mark['kind']} of {mark['node']}: {longest:.2f} s")
         print(f"# {mark['kind']} of {mark['node']}: longest "
               + " ".join(f"{op} {s:.2f}" for op, s in sorted(most.items())) + " s", flush=True)
     report(not slow, f"no operation lasts longer than {a.limit} s", *slow)
-    moves.to_ledger(a.ledger, "instance", w.faults, len(log.ops), len(bad), figures)
+    ledger.add(a.ledger, "instance", (w.faults, len(log.ops), len(bad)), figures, a.lease)
 
 
 def ends(m):

@@ -35,6 +35,7 @@ import sys
 import time
 
 import judge
+import ledger
 from world import HERE, gone, kill, now, pause, reported, wait, world
 
 PORT, SERVICE, CLOCK = 12049, "10.77.250.1", "10.77.0.1:9999"
@@ -86,16 +87,6 @@ ds {{
 }}
 ''')
     return conf
-
-
-def to_ledger(path, subject, faults, operations, violations, figures):
-    """Adds a line for a series of failures. figures: the longest operations after each, by kind."""
-    if path:
-        with open(path, "a", encoding="ascii") as f:
-            f.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} subject={subject} "
-                    f"faults={faults} operations={operations} violations={violations} "
-                    + " ".join(f"{k}={len(v)} longest_{k}={max(v):.2f}"
-                               for k, v in sorted(figures.items())) + "\n")
 
 
 class Mover:
@@ -266,10 +257,10 @@ def series(w, m, a):
     figures = {}
     for mark, most in judge.longest(log):
         longest = max(most.values(), default=0)
-        figures.setdefault(mark["kind"], []).append(longest)
+        figures.setdefault(mark["kind"], []).append((longest, mark["load"]))
         print(f"# {mark['kind']} of {mark['node']}: longest "
               + " ".join(f"{op} {s:.2f}" for op, s in sorted(most.items())) + " s", flush=True)
-    to_ledger(a.ledger, "moves", w.faults, len(log.ops), len(bad), figures)
+    ledger.add(a.ledger, "moves", (w.faults, len(log.ops), len(bad)), figures)
 
 
 def sound(w, m):

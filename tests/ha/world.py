@@ -350,7 +350,8 @@ class World:
         """Writes the mark: from that time on this was broken, by now it has struck, and so it is
         known."""
         self.faults += 1
-        self.mark("fault", t=at, struck=now(), kind=kind, node=node, proof=proof)
+        self.mark("fault", t=at, struck=now(), kind=kind, node=node, proof=proof,
+                  load=os.getloadavg()[0])
         print(f"# {kind} of {node}: {proof}", flush=True)
 
     def healed(self):

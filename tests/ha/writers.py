@@ -32,6 +32,7 @@ import time
 
 import engine
 import judge
+import ledger
 from world import (HERE, Ended, NoProof, Off, honest, kill, liar, now, pause, reported, wait,
                    world)
 
@@ -308,15 +309,10 @@ def series(w, ws, cs, a):
            *(line for b in bad[:10] for line in str(b).splitlines()))
     figures = {}
     for mark, most in judge.longest(log):
-        figures.setdefault(mark["kind"], []).append(most.get("no put", 0))
+        figures.setdefault(mark["kind"], []).append((most.get("no put", 0), mark["load"]))
         print(f"# {mark['kind']} of {mark['node']}: longest "
               + " ".join(f"{op} {s:.2f}" for op, s in sorted(most.items())) + " s", flush=True)
-    if a.ledger:
-        with open(a.ledger, "a", encoding="ascii") as f:
-            f.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} subject=writers "
-                    f"faults={w.faults} operations={len(log.ops)} violations={len(bad)} "
-                    + " ".join(f"{k}={len(v)} longest_{k}={max(v):.2f}"
-                               for k, v in sorted(figures.items())) + "\n")
+    ledger.add(a.ledger, "writers", (w.faults, len(log.ops), len(bad)), figures, a.lease)
 
 
 def control(w, e, nodes, clients, inst, a, name, kinds, *args):
