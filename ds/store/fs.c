@@ -13,6 +13,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
+/* The highest order is stored in steps: otherwise every batch would need an append to the
+ * journal. */
+#define ORDER_STEP ((uint64_t)CTL_ORDER_STEP)
+
 static struct ds_fs *fs_new(struct ds_store *s, uint32_t number)
 {
 	struct ds_fs *f = calloc(1, sizeof(*f));
@@ -188,4 +192,56 @@ ctl_status ds_store_join(struct ds_fs *f, uint64_t instance, uint64_t boot_id, u
 	/* A full disk must not keep deletes from making room. The journal is behind, and the next
 	 * order writes it again. */
 	return err && err != -ENOSPC ? CTL_IO : CTL_OK;
+}
+
+/* ---- the begin of a batch of orders ---- */
+
+/* Raises the marks that the journal must hold before the batch changes anything. True: they
+ * changed. */
+static bool raise_marks(struct ds_fs *f, uint64_t instance, const ctl_order *orders, unsigned n)
+{
+	uint64_t high = 0;
+	bool changed = false;
+
+	pthread_mutex_lock(&f->fs_state_lock);
+	for (unsigned i = 0; i < n; i++)
+		high = orders[i].number > high ? orders[i].number : high;
+	if (high > atomic_load(&f->fs_order_high))
+		atomic_store(&f->fs_order_high,
+			     high <= UINT64_MAX - ORDER_STEP ? high + ORDER_STEP : UINT64_MAX);
+	/* The other worker may have raised it without having written it yet. */
+	if (high > atomic_load(&f->fs_order_durable))
+		changed = true;
+	if (instance > atomic_load(&f->fs_instance)) {
+		atomic_store(&f->fs_boot_id, 0);
+		atomic_store(&f->fs_instance, instance);
+		f->fs_joins = 0;
+		changed = true;
+	}
+	pthread_mutex_unlock(&f->fs_state_lock);
+	return changed;
+}
+
+ctl_status ds_batch_begin(struct ds_fs *f, uint64_t instance, const ctl_order *orders, unsigned n,
+			  size_t item, int (*add)(struct ds_fs *, struct ds_rec *, unsigned),
+			  void **items)
+{
+	int err = 0;
+
+	if (!ds_store_instance_ok(f, instance))
+		return CTL_STALE_INSTANCE;
+	if (n > CTL_BATCH_MAX)
+		return CTL_INVAL;
+	*items = calloc(n ? n : 1, item);
+	if (!*items)
+		return CTL_IO;
+	/* Also write marks that are in memory only, because an earlier append failed. */
+	if (raise_marks(f, instance, orders, n) || ds_journal_behind(f->fs_store))
+		err = add(f, NULL, 0);
+	/* A full disk keeps the marks out of the journal. It must not keep deletes from making
+	 * room, or fences from taking effect. */
+	if (!err || err == -ENOSPC)
+		return CTL_OK;
+	free(*items);
+	return CTL_IO;
 }
