@@ -3,6 +3,7 @@
  * weft-fsck - checks a metadata store and changes nothing, except with --rebuild-sums.
  *
  *	weft-fsck [--json] [--rebuild-sums] STORE
+ *	weft-fsck [--json] --log CONNINFO --instance N [STORE]
  *
  * Prints one line per violation on stdout, then a summary. Exit: 0 clean, 1 violations, 2 usage
  * error, 3 the store cannot be read. The rules for the name space are in mds/namespace/ns_check.c,
@@ -12,6 +13,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "mds/conn_rows.h"
+#include "mds/pg_check.h"
 #include "mds/layout/repair_row.h"
 #include "mds/layout/relocate.h"
 #include "mds/layout/pending_layout.h"
@@ -38,9 +40,11 @@ struct report {
 static void usage(FILE *f)
 {
 	fputs("usage: weft-fsck [--json] [--rebuild-sums] STORE\n"
+	      "       weft-fsck [--json] --log CONNINFO --instance N [STORE]\n"
 	      "       weft-fsck --version\n"
 	      "Checks the metadata store in the folder STORE. Changes nothing, except with\n"
 	      "--rebuild-sums: that first computes the sums of weft du again. No server may run.\n"
+	      "--log: checks the log of instance N in PostgreSQL (weft pg verify).\n"
 	      "Exit status: 0 clean, 1 violations, 2 usage error, 3 the store cannot be read.\n",
 	      f);
 }
@@ -360,11 +364,15 @@ int main(int argc, char **argv)
 {
 	static const struct option options[] = {{"json", no_argument, NULL, 'j'},
 						{"rebuild-sums", no_argument, NULL, 's'},
+						{"log", required_argument, NULL, 'l'},
+						{"instance", required_argument, NULL, 'i'},
 						{"help", no_argument, NULL, 'h'},
 						{"version", no_argument, NULL, 'V'},
 						{0}};
 	struct kv_opts o = {.ko_readonly = true};
 	bool json = false, sums = false;
+	const char *log = NULL;
+	long inst = 0;
 	char err[256] = "";
 	struct kv *kv;
 	int opt, rc;
@@ -376,19 +384,25 @@ int main(int argc, char **argv)
 		}
 		if (opt == 'V')
 			return version_print("weft-fsck") ? EXIT_UNREADABLE : EXIT_CLEAN;
-		if (opt != 'j' && opt != 's') {
+		if (opt != 'j' && opt != 's' && opt != 'l' && opt != 'i') {
 			usage(stderr);
 			return EXIT_USAGE;
 		}
 		json |= opt == 'j';
 		sums |= opt == 's';
+		log = opt == 'l' ? optarg : log;
+		inst = opt == 'i' ? strtol(optarg, NULL, 10) : inst;
 	}
-	if (optind + 1 != argc) {
+	if (log ? optind + 1 < argc || sums || inst < 1 || inst > 65535 : optind + 1 != argc) {
 		usage(stderr);
 		return EXIT_USAGE;
 	}
 	log_set_name("weft-fsck");
 	log_set_level(LOG_L_WARN);
+	if (log)
+		return pg_check(log, (uint32_t)inst, argv[optind], json) || fflush(stdout)
+			       ? EXIT_VIOLATIONS
+			       : EXIT_CLEAN;
 	ns_sum_set_copies(lo_map_copies);
 	rc = sums ? rebuild_sums(argv[optind]) : EXIT_CLEAN;
 	if (rc)

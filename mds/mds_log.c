@@ -186,8 +186,8 @@ static bool passes(int rc)
 }
 
 /* Of a process that holds the instance and does not serve yet. It waits for PostgreSQL in many
- * places, so this ends the process. No client was answered: nothing is lost. Once it serves, another
- * thread takes the signal, and it is pending no more. */
+ * places, so this ends the process. No client was answered: nothing is lost. Once it serves,
+ * another thread takes the signal, and it is pending no more. */
 static void *hear(void *arg)
 {
 	struct mds *m = arg;

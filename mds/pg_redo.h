@@ -54,9 +54,9 @@ int pg_redo_look(struct pg_redo *pr, bool *due, char *err, size_t errlen);
 void pg_redo_seen(struct pg_redo *pr, bool *free, uint64_t *quiet_ms);
 /* How long the claim took, ms; 0: there was none. */
 uint64_t pg_redo_claim_ms(const struct pg_redo *pr);
-/* Before kv_open: the database was put back to an earlier time. Claims the instance as soon as nobody
- * holds it, folds its log into the table, makes it another log, and gives it up. has_copy: the
- * store is not empty. 0: that is done, or an attempt before has done it; the claim is not made.
+/* Before kv_open: the database was put back to an earlier time. Claims the instance as soon as
+ * nobody holds it, folds its log into the table, makes it another log, and gives it up. has_copy:
+ * the store is not empty. 0: that is done, or an attempt before has done it; the claim is not made.
  * -EEXIST: it is to be done, and the store has a copy of the log of before. -EAGAIN. */
 int pg_redo_restore(struct pg_redo *pr, bool has_copy, char *err, size_t errlen);
 /* The holder: the store was made whole, so others may take the log from now on. */

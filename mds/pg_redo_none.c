@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pg_redo_none.c - in a build without PostgreSQL: the configuration is refused, and nothing else is
  * ever called. */
+#include "mds/pg_check.h"
 #include "mds/pg_redo.h"
 #include <errno.h>
 #include <stdio.h>
@@ -72,4 +73,11 @@ int pg_redo_close(struct pg_redo *pr)
 {
 	(void)pr;
 	return 0;
+}
+
+int pg_check(const char *conninfo, uint32_t inst, const char *store, bool json)
+{
+	(void)conninfo, (void)inst, (void)store, (void)json;
+	fprintf(stderr, "weft-fsck: this weft was built without PostgreSQL (configure)\n");
+	return 1;
 }

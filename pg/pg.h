@@ -138,7 +138,8 @@ uint64_t pg_watch_quiet_ms(const struct pg_watch *w);
 /* Claims the row as pg_watch_look() has seen it last. Call it when pg_watch_due() says so; or at
  * once, if it is certain that the holder runs no more (it ran on this machine, and its lock on
  * the store is free). 0: this process holds it. -EAGAIN: the row has moved. -ETIMEDOUT: it is
- * unknown, or PostgreSQL has no standby; look and claim again. -ECANCELED: o_wake; it is unknown. */
+ * unknown, or PostgreSQL has no standby; look and claim again. -ECANCELED: o_wake; it is unknown.
+ */
 int pg_watch_claim(struct pg_watch *w, struct pg_log **out);
 
 /* ---- what is in the log; pg_read.c ---- */
@@ -174,6 +175,10 @@ struct pg_snapshot {
 	/* What a look has seen; 0: none looked. The epoch of the instance must be that one, and its
 	 * newest batch no earlier one: else -EAGAIN, of a server that was left behind, say. */
 	uint64_t s_epoch, s_batch_seen;
+	uint64_t s_upto; /* no batch after this one, unless the table has it; 0: all */
+	/* out: the row's numbers; with s_log_first, the batches that the log has:
+	 * the first, the last, how many */
+	uint64_t s_batch_now, s_acked, s_first, s_max, s_n;
 	uint64_t s_folded, s_last; /* out: the table is as of s_folded; the last batch */
 	uint8_t s_head[PG_HEAD];   /* out: the first bytes of batch s_folded */
 	size_t s_headlen;
@@ -193,13 +198,13 @@ int pg_fold_open(struct pg_fold **out, const struct pg_options *o, pg_decode_fn 
 void pg_fold_close(struct pg_fold *f);
 const char *pg_fold_why(const struct pg_fold *f);
 /* Folds batches of max bytes at most (one at least) into the table, while the instance has this
- * epoch: the process that holds it folds. Returns the number of batches; 0: none is behind; -ESTALE:
- * the instance has another epoch, and nothing was folded; -EAGAIN: no answer, or another process was
- * quicker; decode's error. pg_fold_why() says what it was. */
+ * epoch: the process that holds it folds. Returns the number of batches; 0: none is behind;
+ * -ESTALE: the instance has another epoch, and nothing was folded; -EAGAIN: no answer, or another
+ * process was quicker; decode's error. pg_fold_why() says what it was. */
 int64_t pg_fold_step(struct pg_fold *f, uint64_t epoch, size_t max);
-/* Frees the parts of the log that the table and all readers have, while the instance has this epoch.
- * Readers that have not called pg_read_keep() for idle_s seconds are forgotten. Returns the number of
- * parts that were freed; -ESTALE, -EAGAIN as above. */
+/* Frees the parts of the log that the table and all readers have, while the instance has this
+ * epoch. Readers that have not called pg_read_keep() or pg_read_alive() for idle_s seconds are
+ * forgotten. Returns the number of parts that were freed; -ESTALE, -EAGAIN as above. */
 int pg_fold_trim(struct pg_fold *f, uint64_t epoch, uint32_t idle_s);
 
 /* The digest of a set of rows, in any order. */
@@ -207,8 +212,18 @@ struct pg_digest {
 	uint64_t d_sum[4], d_rows;
 };
 void pg_digest_add(struct pg_digest *d, struct iovec k, struct iovec v);
-/* The digest of table and log together, as of batch *at. */
-int pg_verify(const struct pg_options *o, pg_decode_fn *decode, struct pg_digest *d, uint64_t *at,
+struct pg_verified {
+	uint64_t v_upto;	   /* in: as s_upto */
+	struct pg_digest v_digest; /* of table and log together, as of batch v_last */
+	uint64_t v_last, v_folded; /* the table is as of v_folded */
+	/* The row's; and the batches that the log has, of those the first and the last. */
+	uint64_t v_batch, v_acked, v_n, v_first, v_max;
+	uint8_t v_head[PG_HEAD]; /* the first bytes of batch v_folded */
+	size_t v_headlen;
+};
+/* 0. -EIO: the log lacks a batch behind the table; or decode's error. All but v_digest is there
+ * then too. -EAGAIN. */
+int pg_verify(const struct pg_options *o, pg_decode_fn *decode, struct pg_verified *v,
 	      char why[PG_WHY]);
 
 /* ---- the schema; pg_schema.c ---- */
@@ -219,9 +234,8 @@ struct pg_init {
 	int64_t i_inst;	    /* an instance to make, if it is not there; -1: none */
 	bool i_new;	    /* out: the schema was made now */
 };
-/* Makes the schema, brings an older one to this version, or sees that it is there; nothing is changed
- * if it fails. 0; or negative, with
- * the reason in why. */
+/* Makes the schema, brings an older one to this version, or sees that it is there; nothing is
+ * changed if it fails. 0; or negative, with the reason in why. */
 int pg_init(struct pg_init *i, char why[PG_WHY]);
 /* True when the conninfo has a password in it: others see it in the list of processes. */
 bool pg_has_password(const char *conninfo);

@@ -4,10 +4,10 @@
  * statement, in which each key occurs once.
  *
  * Only batches that are acknowledged are folded. What they say is fixed, so that two processes that
- * fold at a time do the same; the one that comes second changes nothing. Only the process that holds
- * the instance folds: the statement looks at the epoch, without a lock. The
- * statement does not touch the row that an append moves. It need not wait for a standby: a part of
- * the log is truncated after it, in the order of PostgreSQL's own log.
+ * fold at a time do the same; the one that comes second changes nothing. Only the process that
+ * holds the instance folds: the statement looks at the epoch, without a lock. It does not touch the
+ * row that an append moves. It need not wait for a standby: a part of the log is truncated after
+ * it, in the order of PostgreSQL's own log.
  */
 #include "pg/pg_int.h"
 #include <endian.h>
@@ -439,19 +439,30 @@ static int verify_row(void *arg, struct iovec k, struct iovec v)
 	return 0;
 }
 
-int pg_verify(const struct pg_options *o, pg_decode_fn *decode, struct pg_digest *d, uint64_t *at,
+int pg_verify(const struct pg_options *o, pg_decode_fn *decode, struct pg_verified *out,
 	      char why[PG_WHY])
 {
-	struct verify v = {.v_digest = d, .v_decode = decode};
-	struct pg_snapshot s = {
-		.s_row = verify_row, .s_batch = verify_batch, .s_arg = &v, .s_log_first = true};
+	struct verify v = {.v_digest = &out->v_digest, .v_decode = decode};
+	struct pg_snapshot s = {.s_row = verify_row,
+				.s_batch = verify_batch,
+				.s_arg = &v,
+				.s_log_first = true,
+				.s_upto = out->v_upto};
 	int err;
 
-	*d = (struct pg_digest){0};
+	*out = (struct pg_verified){.v_upto = out->v_upto};
 	err = pg_snapshot(o, &s, why);
 	if (!err)
 		verify_until(&v, (struct iovec){NULL, 0});
-	*at = s.s_last;
+	out->v_last = s.s_last;
+	out->v_folded = s.s_folded;
+	out->v_batch = s.s_batch_now;
+	out->v_acked = s.s_acked;
+	out->v_n = s.s_n;
+	out->v_first = s.s_first;
+	out->v_max = s.s_max;
+	memcpy(out->v_head, s.s_head, sizeof(out->v_head));
+	out->v_headlen = s.s_headlen;
 	free_writes(&v.v_ws);
 	return err;
 }

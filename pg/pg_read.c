@@ -323,6 +323,31 @@ static int copy_log(struct pg_conn *c, uint32_t inst, struct pg_snapshot *s)
 	return err;
 }
 
+/* Which batches the log has. */
+static int count_log(struct pg_conn *c, uint32_t inst, struct pg_snapshot *s)
+{
+	uint8_t parts[PG_PARTS_LEN];
+	struct pg_args a = {0};
+	PGresult *res = NULL;
+	int err = 0;
+
+	pg_parts(inst, parts);
+	pg_arg_of(&a, PG_INT4_ARRAY, parts, sizeof(parts));
+	if (pg_conn_run(c,
+			"select count(*), coalesce(min(batch), 0), coalesce(max(batch), 0) from log"
+			" where part = any($1)",
+			&a, pg_in_ms(COPY_MS), &res) != PG_DONE ||
+	    PQntuples(res) != 1) {
+		err = -EAGAIN;
+	} else {
+		s->s_n = pg_num(res, 0, 0);
+		s->s_first = pg_num(res, 0, 1);
+		s->s_max = pg_num(res, 0, 2);
+	}
+	PQclear(res);
+	return err;
+}
+
 int pg_snapshot(const struct pg_options *o, struct pg_snapshot *s, char why[PG_WHY])
 {
 	uint64_t deadline = pg_in_ms(READ_MS);
@@ -347,7 +372,7 @@ int pg_snapshot(const struct pg_options *o, struct pg_snapshot *s, char why[PG_W
 	c.c_inside = true;
 	pg_arg_int(&a, o->o_inst);
 	if (!err && pg_conn_run(&c,
-				"select folded, greatest(folded, acked), head, epoch, batch"
+				"select folded, greatest(folded, acked), head, epoch, batch, acked"
 				" from instance join fold on inst = id where id = $1",
 				&a, deadline, &res) != PG_DONE)
 		err = -EAGAIN;
@@ -363,11 +388,17 @@ int pg_snapshot(const struct pg_options *o, struct pg_snapshot *s, char why[PG_W
 	if (!err) {
 		s->s_folded = pg_num(res, 0, 0);
 		s->s_last = pg_num(res, 0, 1);
+		if (s->s_upto && s->s_upto < s->s_last)
+			s->s_last = s->s_upto > s->s_folded ? s->s_upto : s->s_folded;
+		s->s_batch_now = pg_num(res, 0, 4);
+		s->s_acked = pg_num(res, 0, 5);
 		s->s_headlen = (size_t)PQgetlength(res, 0, 2);
 		s->s_headlen = s->s_headlen < PG_HEAD ? s->s_headlen : PG_HEAD;
 		memcpy(s->s_head, PQgetvalue(res, 0, 2), s->s_headlen);
 	}
 	PQclear(res);
+	if (!err && s->s_log_first)
+		err = count_log(&c, o->o_inst, s);
 	if (!err && s->s_batch && s->s_log_first)
 		err = copy_log(&c, o->o_inst, s);
 	if (!err && s->s_row)

@@ -169,6 +169,10 @@ static const struct weft_opt pg_init_options[] = {
 	{"instance", 0, "N", "make this instance too, a number from 1 to 65535"},
 	{"role", 0, "NAME", "make this role, as which weft-mds connects (weft)"},
 	{0}};
+static const struct weft_opt pg_verify_options[] = {
+	{"instance", 0, "N", "the instance (1)"},
+	{"store", 0, "DIR", "compare this copy, whose weft-mds does not run"},
+	{0}};
 static const struct weft_opt trash_restore_options[] = {
 	{"to", 0, "PATH", "under this name, or into this directory"},
 	{"recursive", 'r', NULL, "all that was below PATH"},
@@ -209,6 +213,11 @@ const struct command weft_commands[] = {
 	 "owner; run again, it sees that they are there. CONNINFO is libpq's connection string, "
 	 "without a password",
 	 "weft pg init \"host=192.0.2.1 dbname=weft user=postgres\" --instance 1",
+	 GROUP_MACHINE, {NULL}},
+	{"pg", "verify", 1, 1, false, cmd_pg_verify, pg_verify_options, "CONNINFO",
+	 "check the log of an instance in PostgreSQL and the table behind it: sums, gaps, and what "
+	 "a copy has. Exit 1 if something is wrong",
+	 "weft pg verify \"host=192.0.2.1 dbname=weft user=weft\" --store /var/lib/weft/mds",
 	 GROUP_MACHINE, {NULL}},
 	{"instance", "list", 0, 0, false, cmd_instance_list, instance_options, "",
 	 "list the instances whose log is in PostgreSQL: who holds each, who stands by, and how "

@@ -201,11 +201,14 @@ weft_cmd cmd_client_list, cmd_client_evict;
 weft_cmd cmd_layout_list, cmd_layout_recall;
 weft_cmd cmd_du, cmd_events, cmd_find, cmd_heat, cmd_top, cmd_trace;
 weft_cmd cmd_pg_init;
+weft_cmd cmd_pg_verify;
 weft_cmd cmd_instance_list, cmd_instance_make, cmd_instance_move, cmd_instance_drain;
 weft_cmd cmd_token_create, cmd_token_list, cmd_token_revoke;
 weft_cmd cmd_xattr_show, cmd_xattr_set, cmd_xattr_remove;
 /* Gets all arguments behind its name: its options are the checker's. */
 int cmd_fsck(int argc, char **argv);
+/* The log of an instance in PostgreSQL; store: of a copy, or NULL. */
+int weft_check_log(char *conninfo, const char *number, const char *store);
 /* what: the name of the command */
 int cmd_backup(const char *what, int argc, char **argv);
 #endif

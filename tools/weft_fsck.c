@@ -59,3 +59,10 @@ int cmd_backup(const char *what, int argc, char **argv)
 {
 	return run_sbin("weft-backup", what, argc, argv);
 }
+
+int weft_check_log(char *conninfo, const char *number, const char *store)
+{
+	char *args[] = {conninfo, (char *)"--instance", (char *)number, (char *)store};
+
+	return run_sbin("weft-fsck", "--log", store ? 4 : 3, args);
+}

@@ -458,7 +458,7 @@ def test_a_log_that_was_set_back_is_noticed(w):
 
 
 def put_back(w, keep):
-    """The tables of the instance as they are now, and then as they were, as a restoration has it."""
+    """Keeps the tables of the instance, and then puts them back, as a restoration does."""
     tables = {"instance": "id = $", "fold": "inst = $", "kv": "inst = $", "log": "part / 4 = $",
               "reader": "inst = $"}
     if keep:
@@ -529,6 +529,67 @@ def test_a_database_that_was_put_back_is_served_as_a_restored_store(w):
     w.start("a", args=["--restored"])
     w.serves("a", 3)
     has_files(w.client("a"), "new", 5)
+
+
+def verify(w, *more, user="postgres"):
+    got = subprocess.run([program("weft"), "pg", "verify", *more, "--instance", str(w.inst),
+                          f"host={w.pg.dir}/p dbname=postgres user={user}"],
+                         capture_output=True, text=True, timeout=120, check=False,
+                         env=environment("weft"))
+    return got.returncode, got.stdout + got.stderr
+
+
+def finds(w, fault, text):
+    """A fault that is planted is found; then it is taken away."""
+    put_back(w, True)
+    w.sql(fault)
+    rc, said = verify(w, "--store", f"{w.top}/a")
+    check((rc, "WRONG: " in said and text in said), (1, True), f"{text}: {said}")
+    put_back(w, False)
+
+
+def test_verify_finds_what_is_wrong(w):
+    same = f"the copy in {w.top}/a has the same pairs"
+    # Nothing is folded: all is in the log.
+    w.sql("revoke update on weft.fold from weft")
+    try:
+        w.start("a")
+        w.serves("a")
+        make_files(w.client("a"), "d", 20)
+        w.drop()
+        rc, said = verify(w, user="weft")
+        check((rc, said.count("sound: ")), (0, 3), said)
+        w.stop("a")
+        rc, said = verify(w, "--store", f"{w.top}/a")
+        check((rc, same in said, "the log has batches 1 to" in said), (0, True, True), said)
+        finds(w, "update weft.log set data = set_byte(data, 99, get_byte(data, 99) # 1)"
+                 " where part / 4 = $ and batch = 5", "batch 5 of the log is damaged")
+        finds(w, "update weft.log l set data = (select data from weft.log where part / 4 = $ and"
+                 " batch = 6) where part / 4 = $ and batch = 5",
+              "batch 5 of the log does not follow from the one before it")
+        finds(w, "delete from weft.log where part / 4 = $ and batch = 5",
+              "batch 5 of the log is not there")
+        finds(w, "update weft.instance set batch = batch + 1 where id = $", "should have all from")
+        finds(w, "with b as (select max(batch) - 3 as m from weft.log where part / 4 = $),"
+                 " d as (delete from weft.log using b where part / 4 = $ and batch > m)"
+                 " update weft.instance set batch = m, acked = m from b where id = $",
+              ", and the log ends at")
+        finds(w, "update weft.instance set ident = gen_random_uuid() where id = $",
+              "batch 1 of the log is damaged, or is one of another log")
+    finally:
+        w.sql("grant update on weft.fold to weft")
+    w.start("a")
+    w.serves("a", 2)
+    eventually(lambda: w.sql("select count(*) > 20 from weft.kv where inst = $") == "t",
+               what="the table follows")
+    w.stop("a")
+    rc, said = verify(w, "--store", f"{w.top}/a")
+    check((rc, same in said), (0, True), said)
+    finds(w, "update weft.kv set v = v || 'x' where inst = $ and k = (select k from weft.kv"
+             " where inst = $ order by k limit 1)", "is not what table and log make of batch")
+    finds(w, "update weft.fold set head = '' where inst = $", "does not say which batch")
+    rc, said = verify(w, "--json", "--store", f"{w.top}/a")
+    check((rc, json.loads(said)["sound"]), (0, True), said)
 
 
 def test_what_cannot_serve_takes_nothing(w):
