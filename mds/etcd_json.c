@@ -213,11 +213,17 @@ bool etcd_parse_error(const char *text, size_t len, char why[ETCD_TEXT])
 	const char *s = json_string_value(json_object_get(o, "message"));
 	bool token;
 
-	snprintf(why, ETCD_TEXT, "%s", s ? s : "");
+	/* What refuses before etcd's gateway does so in plain text. */
+	if (!s && !o)
+		snprintf(why, ETCD_TEXT, "%.*s", (int)(len < ETCD_TEXT ? len : ETCD_TEXT - 1),
+			 text);
+	else
+		snprintf(why, ETCD_TEXT, "%s", s ? s : "");
+	why[strcspn(why, "\r\n")] = 0;
 	for (char *c = why; *c; c++)
 		if (*c < ' ' || *c > '~')
 			*c = '?';
-	/* A user whose name is wanted is a code of its own, 3: "user name is empty". */
+	/* The second is what it says to who sends no token. */
 	token = json_integer_value(code) == UNAUTHENTICATED || strstr(why, "user name is empty");
 	json_decref(o);
 	return token;

@@ -46,7 +46,7 @@ size_t etcd_ask_token(char out[ETCD_ASK], const char *user, const char *password
 int etcd_parse(const char *text, size_t len, const char *key0, const char *key1,
 	       struct etcd_answer *out);
 int etcd_parse_token(const char *text, size_t len, char token[ETCD_TOKEN]);
-/* The message of an answer that says an error, printable; "" if there is none. True: the token is
- * wanted, or is no longer good. */
+/* The message of an answer that says an error, or its first line; printable; "" if there is none.
+ * True: the token is wanted, or is no longer good. */
 bool etcd_parse_error(const char *text, size_t len, char why[ETCD_TEXT]);
 #endif

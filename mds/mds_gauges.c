@@ -3,6 +3,8 @@
 #include "mds/mds_gauges.h"
 #include "base/metrics.h"
 #include "base/version.h"
+#include "kv/kv_redo.h"
+#include "mds/mds_log.h"
 #include "mds/state/st.h"
 
 static double gauge_commits(void *arg)
@@ -51,8 +53,56 @@ static double gauge_kept(void *arg)
 	return (double)atomic_load(&m->m_st->st_kept);
 }
 
+static double gauge_log_up(void *arg)
+{
+	struct mds *m = arg;
+	struct kv_redo_state st;
+
+	kv_redo_state(m->m_kv, &st);
+	return st.rs_up;
+}
+
+static double gauge_held(void *arg)
+{
+	struct mds *m = arg;
+
+	return store_lease_live(&m->m_store_lease);
+}
+
+static double gauge_etcd_asked(void *arg)
+{
+	uint64_t asked, unasked;
+
+	(void)arg;
+	mds_log_etcd(&asked, &unasked);
+	return (double)asked;
+}
+
+static double gauge_etcd_failed(void *arg)
+{
+	uint64_t asked, unasked;
+
+	(void)arg;
+	mds_log_etcd(&asked, &unasked);
+	return (double)unasked;
+}
+
+static void lease_gauges(struct mds *m)
+{
+	metric_gauge("weft_mds_log_up", "1 if the log of the store takes changes", "", gauge_log_up,
+		     m);
+	metric_gauge("weft_mds_store_held", "1 while this process holds the store and answers", "",
+		     gauge_held, m);
+	metric_counter_of("weft_mds_etcd_requests_total", "Questions to etcd about the lease", "",
+			  gauge_etcd_asked, m);
+	metric_counter_of("weft_mds_etcd_failures_total",
+			  "Questions to etcd that had no answer, or a late one", "",
+			  gauge_etcd_failed, m);
+}
+
 void mds_gauges(struct mds *m)
 {
+	lease_gauges(m);
 	version_metric();
 	metric_counter_of("weft_mds_kv_commits_total", "Commits of the store since start", "",
 			  gauge_commits, m->m_kv);

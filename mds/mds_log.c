@@ -489,6 +489,18 @@ void mds_log_give_up(struct mds *m)
 	mds_log_close();
 }
 
+void mds_log_etcd(uint64_t *asked, uint64_t *unanswered)
+{
+	struct lease_key_state st = {0};
+
+	pthread_mutex_lock(&the_log.l_lock);
+	if (the_log.l_redo && the_log.l_key)
+		lease_key_state(the_log.l_key, &st);
+	pthread_mutex_unlock(&the_log.l_lock);
+	*asked = st.ls_asked;
+	*unanswered = st.ls_unasked;
+}
+
 /* ---- the end ---- */
 
 void mds_log_ending(struct mds *m)

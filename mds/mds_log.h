@@ -33,6 +33,9 @@ int mds_log_whole(char *err, size_t errlen);
 /* The store could not be opened: closes m_kv, and gives the instance up if this process has it, so
  * that another one need not wait for its lease. */
 void mds_log_give_up(struct mds *m);
+/* Questions about the lease to etcd, and those without an answer, since the start; 0 if the lease
+ * is not there. Any thread. */
+void mds_log_etcd(uint64_t *asked, uint64_t *unanswered);
 /* The process is to end. Returns when mds_log_close has begun, or when the end would wait for a
  * log that does not answer: then no batch is waited for any more. Any thread. */
 void mds_log_ending(struct mds *m);

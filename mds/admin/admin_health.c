@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/metrics.h"
 #include "base/version.h"
+#include "kv/kv_redo.h"
 #include "mds/jobs/damage.h"
 #include "mds/jobs/repair.h"
 #include "mds/jobs/scrub.h"
@@ -69,6 +70,7 @@ struct look {
 	int64_t l_cert_s;	 /* seconds until the certificate ends */
 	bool l_cert;
 	struct member_view l_member;
+	struct kv_redo_state l_log;
 };
 
 /* A reason that is found. */
@@ -287,6 +289,13 @@ static uint64_t look_backup_log(const struct look *l, const struct reason *r, st
 	return l->l_backup_log != 0;
 }
 
+static uint64_t look_log_away(const struct look *l, const struct reason *r, struct found *f)
+{
+	snprintf(f->f_text, sizeof(f->f_text), "%s%s%s", r->r_text, *l->l_log.rs_why ? ": " : "",
+		 l->l_log.rs_why);
+	return !l->l_log.rs_up;
+}
+
 static uint64_t look_sums(const struct look *l, const struct reason *r, struct found *f)
 {
 	(void)l;
@@ -326,6 +335,9 @@ static const struct reason reasons[] = {
 	 "renew the file of mds.tls_cert; systemctl reload weft-mds"},
 	{"exports-none", HEALTH_ERROR, look_exports_none, 0, "no export is served",
 	 "weft exports; make the directory; weft exports reload"},
+	{"log-away", HEALTH_ERROR, look_log_away, 0,
+	 "the log of the store takes no changes: they wait",
+	 "look at PostgreSQL; docs/ha.md"},
 	{"ds-dead", HEALTH_WARN, server_look, SV_DEAD, "data servers that are dead",
 	 "start weft-ds there; if it is gone for good, weft ds kill DS"},
 	{"ds-not-joined", HEALTH_WARN, server_look, SV_NOT_JOINED,
@@ -560,6 +572,7 @@ static bool look_all(struct look *l, const struct admin_ops *ops)
 	job_scrub_look(l->l_m, &l->l_scrub);
 	look_exports(l);
 	member_look(&l->l_member);
+	kv_redo_state(l->l_m->m_kv, &l->l_log);
 	l->l_cert = end != 0;
 	l->l_cert_s = end - (int64_t)time(NULL);
 	/* After the look: what it saw may be another instance's business by now. */

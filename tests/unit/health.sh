@@ -21,8 +21,8 @@ differ() { # CODE PAGE
 	comm -13 <(code "$1") <(page "$2") | sed 's/^/not in the code: /'
 }
 # Codes that the wire test does not wait for. ds-trouble needs a store that was put back:
-# restore_test.py has it. backup_test.py has backup-late, sums_test.py
-# has sums-damaged, instances_ha_test.py those of standbys.
+# restore_test.py has it. backup_test.py has backup-late, sums_test.py has sums-damaged,
+# instances_ha_test.py those of standbys, etcd_lease_test.py log-away.
 untested() { # CODE TESTS...
 	local file=$1 c
 	shift
@@ -42,7 +42,7 @@ report() { # NAME OUTPUT: no output is ok
 src=$top/mds/admin/admin_health.c doc=$top/docs/health.md
 tests=("$top/tests/wire/health_test.py" "$top/tests/wire/restore_test.py"
 	"$top/tests/wire/backup_test.py" "$top/tests/wire/sums_test.py"
-	"$top/tests/wire/instances_ha_test.py")
+	"$top/tests/wire/instances_ha_test.py" "$top/tests/wire/etcd_lease_test.py")
 report "the table is read" "$([ "$(code "$src" | wc -l)" -gt 20 ] || code "$src")"
 report "page and code have the same reasons" "$(differ "$src" "$doc")"
 report "each reason has a test" "$(untested "$src" "${tests[@]}")"

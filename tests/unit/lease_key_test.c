@@ -495,7 +495,8 @@ START_TEST(answers_are_understood)
 	ck_assert_str_eq(token, "a.1");
 	ck_assert(etcd_parse_error("{\"message\":\"x\",\"code\":16}", 25, why));
 	ck_assert_str_eq(why, "x");
-	ck_assert(!etcd_parse_error("no", 2, why));
+	ck_assert(!etcd_parse_error("no\nmore", 7, why));
+	ck_assert_str_eq(why, "no");
 }
 END_TEST
 

@@ -13,6 +13,7 @@ import itertools
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,9 +21,10 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from harness import *  # noqa: E402,F403
-from daemons import program  # noqa: E402
+from daemons import get_metrics, program  # noqa: E402
 from nfs41 import err  # noqa: E402
 from sniffer import Sniffer  # noqa: E402
+from tls_wire import Certs  # noqa: E402
 import pg_store_test as log  # noqa: E402
 from pg_store_test import LEASE_S, ask, has_files, make_files  # noqa: E402
 
@@ -33,11 +35,12 @@ PORTS = itertools.count(12140, 2)
 class Etcd:
     """One etcd of one member, with its files in memory."""
 
-    def __init__(self):
+    def __init__(self, certs=None):
+        self.certs, self.more = certs, []
         where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self.top = tempfile.mkdtemp(prefix="weft-etcd.", dir=where)
         self.port = next(PORTS)
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http{'s' if certs else ''}://127.0.0.1:{self.port}"
         self.start()
 
     def start(self):
@@ -48,12 +51,20 @@ class Etcd:
                 ["etcd", "--data-dir", f"{self.top}/data", "--listen-client-urls", self.url,
                  "--advertise-client-urls", self.url, "--listen-peer-urls", peer,
                  "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
-                 "--logger", "zap", "--log-level", "warn"], stdout=out, stderr=out)
+                 "--logger", "zap", "--log-level", "warn", *self.tls()], stdout=out, stderr=out)
         eventually(lambda: self.ctl("endpoint", "health", good=None)[0] == 0, 60, "etcd answers")
 
+    def tls(self):
+        c = self.certs
+        return [] if not c else ["--cert-file", c["server"], "--key-file", c["server.key"],
+                                 "--client-cert-auth", "--trusted-ca-file", c["ca"]]
+
     def ctl(self, *what, good=0):
-        done = subprocess.run(["etcdctl", "--endpoints", self.url, *what], capture_output=True,
-                              text=True, check=False, timeout=60,
+        c = self.certs
+        tls = [] if not c else ["--cacert", c["ca"], "--cert", c["nameless"], "--key",
+                                c["nameless.key"]]
+        done = subprocess.run(["etcdctl", "--endpoints", self.url, *tls, *self.more, *what],
+                              capture_output=True, text=True, check=False, timeout=60,
                               env=dict(os.environ, ETCDCTL_API="3"))
         if good is not None:
             check(done.returncode, good, f"etcdctl {what}: {done.stderr[-500:]}")
@@ -103,6 +114,14 @@ def longest(c, d, names, seconds=0.0, until=None):
             return most
 
 
+def reasons(w, name):
+    return [r["code"] for r in ask(w.admin[name], "/v1/health")[1]["reasons"]]
+
+
+def gauge(w, name):
+    return get_metrics(w.admin["a"])[(f"weft_mds_{name}", ())]
+
+
 def waits(c, what, seconds=1):
     with contextlib.suppress(TimeoutError):
         c.finish(what, seconds)
@@ -111,23 +130,38 @@ def waits(c, what, seconds=1):
 
 def test_reads_go_on_while_postgresql_is_away(w):
     both(w)
-    c, two = w.client("a"), w.client("a")
+    c, two, three, four = (w.client("a") for _ in range(4))
     d = make_files(c, "d", 20)
     w.says("a", "data server 1 (ds): ")
     epoch = w.sql("select epoch from weft.instance where id = $")
     names = [f"f{i}" for i in range(20)]
     w.pg("pause", "p")
     made = c.begin(putfh(d), create(DIR, "made"))
+    gone = three.begin(putfh(d), remove("f0"))
+    moved = four.begin(putfh(d), savefh(), rename("f1", "g1"))
     # Three times as long as the lease in PostgreSQL would last.
     most = longest(two, d, names, 3 * LEASE_S)
     print(f"# longest read without PostgreSQL: {most:.3f} s")
-    check(err(two.call(putfh(d), lookup("made")).status), "NOENT")
+    # Changes in doubt are shown to nobody.
+    for name in ("made", "g1"):
+        check(err(two.call(putfh(d), lookup(name)).status), "NOENT")
     check("the store is not held now" in w.log("a"), False, w.log("a")[-800:])
-    waits(c, made)
+    eventually(lambda: "log-away" in reasons(w, "a"), 60, "health says log-away")
+    check(ask(w.admin["a"], "/v1/health")[0], 200)
+    check((gauge(w, "log_up"), gauge(w, "store_held")), (0, 1))
+    for one, what in ((c, made), (three, gone), (four, moved)):
+        waits(one, what)
     check(most < 1, True, f"a read took {most} s")
     w.pg("resume", "p")
-    check(err(c.finish(made).status), "OK")
-    two.ok(putfh(d), lookup("made"))
+    for one, what in ((c, made), (three, gone), (four, moved)):
+        check(err(one.finish(what).status), "OK")
+    for name in ("made", "g1"):
+        two.ok(putfh(d), lookup(name))
+    for name in ("f0", "f1"):
+        check(err(two.call(putfh(d), lookup(name)).status), "NOENT")
+    eventually(lambda: "log-away" not in reasons(w, "a"), 60, "health is well again")
+    check((gauge(w, "log_up"), gauge(w, "store_held")), (1, 1))
+    check(gauge(w, "etcd_requests_total") > 5, True, "questions to etcd")
     check(w.sql("select epoch from weft.instance where id = $"), epoch)
     check("serving: boot" in w.log("b"), False, "a standby that serves")
 
@@ -233,6 +267,106 @@ def test_another_etcd_takes_nothing(w):
         has_files(w.client("b"), "d", 5)
     finally:
         other.down()
+
+
+def test_a_change_in_doubt_goes_with_its_holder(w):
+    both(w)
+    c, two = w.client("a"), w.client("a")
+    d = make_files(c, "d", 5)
+    w.pg("pause", "p")
+    c.begin(putfh(d), create(DIR, "doubt"))
+    longest(two, d, ["f1"], 2)
+    check(err(two.call(putfh(d), lookup("doubt")).status), "NOENT")
+    w.kill("a")
+    # The key is due before PostgreSQL answers: nobody serves without the row.
+    time.sleep(2 * LEASE_S)
+    check("serving: boot" in w.log("b"), False, "a process without the row that serves")
+    w.pg("resume", "p")
+    w.serves("b")
+    b = w.client("b")
+    has_files(b, "d", 5)
+    check(err(b.call(putfh(b.ok(putfh(b.root()), lookup("d"), getfh()).fh),
+                     create(DIR, "doubt")).status) in ("OK", "EXIST"), True, "it is there, or not")
+    make_files(b, "e", 5)
+
+
+def server(w):
+    return ask(w.admin["a"], "/v1/ds")[1]["ds"][0]
+
+
+def test_data_servers_outlive_postgresql(w):
+    # No data server is judged for what waits: it beats, and is answered.
+    w.start("a", "ds.lease=3s", "mds.ds_dead=4s")
+    w.serves("a")
+    c, two = w.client("a"), w.client("a")
+    d = make_files(c, "d", 3)
+    w.says("a", "data server 1 (ds): ")
+    eventually(lambda: server(w)["alive"], 60, "the data server is up")
+    state = server(w)["state"]
+    w.pg("pause", "p")
+    made = c.begin(putfh(d), create(DIR, "made"))
+    longest(two, d, ["f1"], 12)
+    check((server(w)["alive"], server(w)["state"]), (True, state))
+    w.pg("resume", "p")
+    check(err(c.finish(made).status), "OK")
+    check("dead" in w.log("a"), False, w.log("a")[-800:])
+
+
+def test_tls_a_user_and_endpoints_that_are_away(w):
+    certs = Certs()
+    # Of one that has a common name etcd's gateway says that it will not be used, and refuses.
+    certs.make("nameless", "ca", "extendedKeyUsage=clientAuth", subject="/O=weft")
+    etcd = Etcd(certs)
+    try:
+        for what in (["user", "add", "root:r"], ["user", "grant-role", "root", "root"],
+                     ["user", "add", "weft:secret"], ["role", "add", "weft"],
+                     ["role", "grant-permission", "weft", "--prefix=true", "readwrite",
+                      "weft/lease/"],
+                     ["user", "grant-role", "weft", "weft"], ["auth", "enable"]):
+            etcd.ctl(*what)
+        etcd.more = ["--user", "root:r"]
+        with open(f"{w.top}/password", "w", encoding="ascii") as f:
+            f.write("wrong\n")
+        # Nobody listens at the first; the second does not answer.
+        deaf = socket.create_server(("127.0.0.1", 0))
+        keys = [f"mds.log_lease_in=etcd:https://127.0.0.1:1,"
+                f"https://127.0.0.1:{deaf.getsockname()[1]},{etcd.url}",
+                f"mds.etcd_ca={certs['ca']}", f"mds.etcd_cert={certs['nameless']}",
+                f"mds.etcd_key={certs['nameless.key']}", "mds.etcd_user=weft",
+                f"mds.etcd_password={w.top}/password"]
+        w.start("a", *keys)
+        w.says("a", "authentication failed")
+        check("secret" in w.log("a"), False, "the password")
+        with open(f"{w.top}/password", "w", encoding="ascii") as f:
+            f.write("secret\n")
+        w.serves("a")
+        d = make_files(w.client("a"), "d", 3)
+        # Its tokens end when it starts again.
+        etcd.kill()
+        w.says("a", "etcd does not extend the lease")
+        etcd.start()
+        w.says("a", "etcd extends the lease again")
+        w.client("a").ok(putfh(d), create(DIR, "more"))
+        w.drop()
+        check(w.stop("a"), 0)
+        # Another authority's certificate is not asked.
+        w.start("a", *keys, f"mds.etcd_ca={certs['other']}")
+        w.says("a", "certificate")
+        check(w.log("a").count("serving: boot"), 1)
+        deaf.close()
+    finally:
+        etcd.down()
+
+
+def test_a_wrong_lease_is_told(w):
+    for text, *more in (("expected etcd: and endpoints", "mds.log_lease_in=consul:x"),
+                        ("an endpoint is http", "mds.log_lease_in=etcd:192.0.2.1:2379"),
+                        ("no endpoint is named", "mds.log_lease_in=etcd: ,"),
+                        ("needs mds.log", "mds.log=", "mds.log_lease_in=etcd:http://a:1"),
+                        ("belong together", "mds.etcd_cert=/x"),
+                        ("by https:// only", "mds.log_lease_in=etcd:http://192.0.2.1:1",
+                         "mds.etcd_user=u", "mds.etcd_password=/x")):
+        log.refuses(w, text, *more, status=2)
 
 
 @contextlib.contextmanager

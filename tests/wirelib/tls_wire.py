@@ -47,13 +47,13 @@ class Certs:
         assert done.returncode == 0, f"openssl {args[0]}: {done.stderr}"
         return done.stdout
 
-    def make(self, name, ca, extension, days="30"):
+    def make(self, name, ca, extension, days="30", subject=None):
         request, ext = self[name] + ".csr", self[name] + ".ext"
         with open(ext, "w", encoding="ascii") as f:
             f.write(extension + "\nkeyUsage=digitalSignature\n")
         self.openssl("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
                      "-nodes", "-keyout", self[name + ".key"], "-out", request, "-subj",
-                     f"/CN={name}")
+                     subject or f"/CN={name}")
         self.serial[name] = f"{0x5EED0000 + len(self.serial):X}"
         self.openssl("x509", "-req", "-in", request, "-CA", self[ca], "-CAkey", self[ca + ".key"],
                      "-days", days, "-extfile", ext, "-set_serial", "0x" + self.serial[name],
