@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "ds/ds.h"
-#include "ds/nfs3.h"
+#include "ds/nfs3_service.h"
 #include "proto/ctl_chan.h"
 #include "proto/ctl_instances.h"
 #include "proto/ctl_more.h"

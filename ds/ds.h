@@ -2,7 +2,7 @@
 /*
  * ds.h - the data server's parts, and what they share.
  *
- *   main.c      configuration, threads, the admin server
+ *   ds_main.c   configuration, threads, the admin server
  *   nfs3.c      NFSv3: file handles, the small procedures; nfs3_io.c: READ, WRITE, COMMIT, SETATTR
  *   conn.c      how many connections there are, and which may send long records
  *   control.c   the connection to the MDS: joining, the lease; control_serve.c: its requests

@@ -9,7 +9,7 @@
  * rebuild forbids changes at present gets JUKEBOX, on which clients try again; a READ of such an
  * object gets ACCES.
  */
-#include "ds/nfs3.h"
+#include "ds/nfs3_service.h"
 #include "ds/peer.h"
 #include "base/clock.h"
 #include "base/log.h"

@@ -8,7 +8,7 @@
  * ds_m_copied_bytes counts what the transport copied before.
  */
 #include "base/log.h"
-#include "ds/nfs3.h"
+#include "ds/nfs3_service.h"
 #include "ds/store/rebuild.h"
 #include "proto/rpc_rdma.h"
 #include <errno.h>

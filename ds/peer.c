@@ -5,7 +5,7 @@
  * where the holes are. Reader threads read the disk.
  */
 #include "ds/peer.h"
-#include "ds/nfs3.h"
+#include "ds/nfs3_service.h"
 #include <errno.h>
 #include <sodium.h>
 #include <urcu/compiler.h>

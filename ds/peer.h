@@ -35,7 +35,7 @@ int ds_pull_fetch(struct ds *d, uint64_t ino, const ctl_peer *p, uint32_t count,
 		  struct ds_fetch *f);
 /* DS_SESSION_MEM bytes of the object's thread. */
 uint8_t *ds_pull_memory(uint64_t ino);
-/* fill.c: FILL. Blocks; on the object's thread. */
+/* fill_service.c: FILL. Blocks; on the object's thread. */
 ctl_status ds_fill(struct ds *d, const ctl_fill_args *a, ctl_fill_res *res);
 /* sum.c: SUM. Blocks; on one of those threads. */
 ctl_status ds_sum(struct ds_store *s, const ctl_sum_args *a, ctl_sum_res *res);

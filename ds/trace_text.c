@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trace_text.c - GET /v1/trace: events of the data server in words. */
 #include "base/trace.h"
-#include "ds/nfs3.h"
+#include "ds/nfs3_service.h"
 #include "proto/ctl_more.h"
 #include <stdio.h>
 

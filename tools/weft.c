@@ -6,7 +6,7 @@
  */
 #include "tools/weft_command.h"
 #include "tools/http_get.h"
-#include "tools/topo.h"
+#include "tools/topo_tool.h"
 #include "base/near.h"
 #include "base/version.h"
 #include <ctype.h>

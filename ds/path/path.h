@@ -14,7 +14,7 @@
  *   export.c   the table: folders, overlaps, reloads
  *   fh.c       file handles
  *   file.c     open files that are kept for READ, WRITE and COMMIT
- *   attr.c, name.c, make.c, dir.c, data.c   the procedures
+ *   attr.c, name.c, make.c, dir.c, path_data.c   the procedures
  *   drc.c      the reply cache for retransmissions
  *   mount.c    MOUNT
  *   rpcbind.c  registers with rpcbind

@@ -274,7 +274,7 @@ void path_mknod(struct path_call *c);
 /* dir.c */
 void path_readdir(struct path_call *c);
 void path_readdirplus(struct path_call *c);
-/* data.c */
+/* path_data.c */
 void path_read(struct path_call *c);
 void path_write(struct path_call *c);
 void path_commit(struct path_call *c);

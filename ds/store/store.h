@@ -317,7 +317,7 @@ void ds_store_stat(struct ds_store *s, const ctl_object *o, ctl_stat *out);
 int ds_store_list(struct ds_fs *f, const void *cookie_in, unsigned inlen, unsigned max,
 		  ctl_list_entry *entries, unsigned *n, uint8_t cookie_out[64], unsigned *outlen);
 
-/* On the data worker (data.c). CTL_NOENT: the object does not exist, and reads as empty. */
+/* On the data worker (object_data.c). CTL_NOENT: the object does not exist, and reads as empty. */
 ctl_status ds_store_seek(struct ds_store *s, const ctl_seek_args *a, ctl_seek_res *res);
 ctl_status ds_store_change(struct ds_fs *f, const ctl_change_args *a, ctl_change_res *res);
 #endif

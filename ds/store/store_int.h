@@ -438,8 +438,8 @@ int ds_obj_get_any(struct ds_store *s, const struct cap_object *key, enum ds_mak
  * epoch, and stays. */
 int ds_obj_remake(struct ds_obj *o, struct ds_vol *v, uint32_t epoch, struct ds_obj **out);
 
-/* data.c. Clones an order's objects; the target is open at fd. Leaves the mtime alone. Copies where
- * the objects are in two volumes. */
+/* object_data.c. Clones an order's objects; the target is open at fd. Leaves the mtime alone.
+ * Copies where the objects are in two volumes. */
 int ds_clone(const ctl_order *o, const struct ds_obj *source, const struct ds_obj *target, int fd);
 /* The size to which the end of a clone is rounded up: from there on the target is left as it
  * was. */

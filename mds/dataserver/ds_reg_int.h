@@ -299,7 +299,7 @@ void ds_reg_join_serve(struct ds_reg_link *lk, struct ctl_incoming *in);
 /* What an answer says of a negative errno. */
 ctl_status ds_reg_ctl_status(int err);
 
-/* control.c: the control program */
+/* ds_control.c: the control program */
 void ds_reg_dispatch(struct rpc_call *call, void *arg);
 /* Returns the link of a connection; NULL: it is gone. The first one: the caller holds d_lock. */
 struct ds_reg_link *ds_reg_link_find(struct ds_reg *d, uint64_t conn_id);

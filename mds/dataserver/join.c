@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * join.c - JOIN, of the control program (control.c). The steps of a join:
+ * join.c - JOIN, of the control program (ds_control.c). The steps of a join:
  *
  * 1. A durable transaction finds the server's id, or gives it one.
  * 2. The server's link enters the table, so that this side can call it.

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * addr_place_test.c - when the addresses of weft-addr come, go, and are tried again. The kernel,
- * the packets and the clock are played here: place.c alone is the real one.
+ * the packets and the clock are played here: addr_place.c alone is the real one.
  */
-#include "addr/place.h"
+#include "addr/addr_place.h"
 #include "tests/unit/unit.h"
 #include <errno.h>
 

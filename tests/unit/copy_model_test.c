@@ -6,7 +6,7 @@
  * copies in sync must be equal when no write is under way. Each planted fault must be found.
  *
  * The engines are mds/jobs/repair.c with ds/store/rebuild.c and window.c (notes at the target),
- * mds/jobs/restripe.c with ds/store/watch.c and ds/fill.c (notes at the source), and
+ * mds/jobs/restripe.c with ds/store/watch.c and ds/fill_service.c (notes at the source), and
  * mds/dataserver/nfs3ds_copy.c (notes in the metadata server). docs/decisions/copy-engines.md has
  * what follows from it.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * data.c - READ, WRITE and COMMIT, through the page cache. A READ goes into a page-aligned buffer,
- * which the reply refers to; a WRITE goes out of the record that carried it.
+ * path_data.c - READ, WRITE and COMMIT, through the page cache. A READ goes into a page-aligned
+ * buffer, which the reply refers to; a WRITE goes out of the record that carried it.
  *
  * The descriptors are the server's. For each call, this file asks the kernel whether the caller has
  * permission.

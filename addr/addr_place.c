@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* place.c - the addresses of the configuration and what happens to them. See addr.h. */
-#include "addr/place.h"
+/* addr_place.c - the addresses of the configuration and what happens to them. See addr.h. */
+#include "addr/addr_place.h"
 #include "base/log.h"
 #include <errno.h>
 #include <stdio.h>

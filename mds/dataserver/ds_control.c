@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * control.c - the metadata server's side of the control program: HELLO, and inside the sealed
+ * ds_control.c - the metadata server's side of the control program: HELLO, and inside the sealed
  * channel HEARTBEAT and EOF. join.c has JOIN, join_token.c has TOKEN.
  */
 #include "base/clock.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fill.c - FILL: fills an object of a pending layout from objects of the file's present layout
- * (docs/restripe.md). Runs on the pullers. */
+/* fill_service.c - FILL: fills an object of a pending layout from objects of the file's present
+ * layout (docs/restripe.md). Runs on the pullers. */
 #include "ds/peer.h"
 #include "ds/store/store_int.h"
 #include <errno.h>

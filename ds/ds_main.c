@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * main.c - weft-ds: configuration, threads, the admin server.
+ * ds_main.c - weft-ds: configuration, threads, the admin server.
  *
  * The main thread starts everything, then waits for a signal. Each loop runs on its own thread.
  * Loop 0's thread owns the listeners and the control connection, and starts them.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* topo.c - weft topo: shows the matrix, the devices and what is near a store, and records a
+/* topo_show.c - weft topo: shows the matrix, the devices and what is near a store, and records a
  * machine. See docs/weft.1 and docs/placement.md. */
-#include "tools/topo.h"
+#include "tools/topo_tool.h"
 #include "tools/topo_show.h"
 #include <arpa/inet.h>
 #include <errno.h>

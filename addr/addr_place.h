@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * place.h - the addresses of the configuration and what happens to them. One thread. Times are
+ * addr_place.h - the addresses of the configuration and what happens to them. One thread. Times are
  * milliseconds of CLOCK_BOOTTIME.
  */
 #ifndef ADDR_PLACE_H

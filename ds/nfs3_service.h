@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nfs3.h - inside the NFSv3 service: a call in progress. */
-#ifndef DS_NFS3_H
-#define DS_NFS3_H
+/* nfs3_service.h - inside the NFSv3 service: a call in progress. */
+#ifndef DS_NFS3_SERVICE_H
+#define DS_NFS3_SERVICE_H
 #include "ds/ds.h"
 
 struct ds_op {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * data.c - serves the MDS's requests about objects' data: find data and holes, reserve, punch,
- * copy. All of it blocks, and runs on the data worker.
+ * object_data.c - serves the MDS's requests about objects' data: find data and holes, reserve,
+ * punch, copy. All of it blocks, and runs on the data worker.
  *
  * A change is bracketed like a client's write (store.h): an order that fences waits for it, or the
  * change sees the fence. Each change except COPY is synced on a descriptor of its own, as orders

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* main.c - weft-addr: options, privileges, the socket and its holders. See addr.h, weft-addr(8). */
-#include "addr/place.h"
+/* addr_main.c - weft-addr: options, privileges, the socket and its holders. See addr.h,
+ * weft-addr(8). */
+#include "addr/addr_place.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/version.h"
