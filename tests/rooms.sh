@@ -125,6 +125,13 @@ misplaced() {
 	done)
 }
 
+# namesakes TREE: prints the names that several C files of the rooms have. Programs of others
+# include client/weft.h, so that one keeps its name.
+namesakes() {
+	(cd "$1" && find addr base topo proto kv pg mds ds client tools -name '*.[ch]' \
+		2>/dev/null) | grep -vx client/weft.h | sed 's:.*/::' | sort | uniq -d
+}
+
 # strangers TREE: prints the lines outside of mds/file/exclusive.c that recall or revoke a file's
 # layouts, or write what keeps others away from it.
 strangers() {
@@ -292,8 +299,15 @@ echo '#include "ds/store/a.h"' >"$plant/t/ds/store/b.h"
 report $? "a circle by a name without its folder is found"
 rm -rf "$plant/t"
 
-mkdir -p "$plant/t/base"
-: >"$plant/t/base/lost.c"
+mkdir -p "$plant/t/base" "$plant/t/ds/store" "$plant/t/client" "$plant/t/tools"
+touch "$plant/t/base/lost.c" "$plant/t/base/lost.h" "$plant/t/client/weft.h" \
+	"$plant/t/tools/weft.h"
+[ -z "$(namesakes "$plant/t")" ]
+report $? "files whose names differ are good"
+: >"$plant/t/ds/store/lost.c"
+[ "$(namesakes "$plant/t")" = lost.c ]
+report $? "two files of one name are found"
+rm -r "$plant/t/ds" "$plant/t/client" "$plant/t/tools" "$plant/t/base/lost.h"
 echo 'x = base/found.c' >"$plant/t/Makefile.am"
 [ "$(unlisted "$plant/t")" = base/lost.c ]
 report $? "a source file that no list names is found"
@@ -386,6 +400,10 @@ report $? "no test imports a test"
 found=$(misplaced "$top")
 [ -z "$found" ]
 report $? "each room lists its own files, each once"
+[ -z "$found" ] || echo "$found" | sed 's/^/# /'
+found=$(namesakes "$top")
+[ -z "$found" ]
+report $? "each C file of the rooms has a name of its own"
 [ -z "$found" ] || echo "$found" | sed 's/^/# /'
 echo "1..$n"
 exit $failed
