@@ -142,7 +142,7 @@ static bool is_change(const struct excl *x)
 	return x->ex_how == EXCL_RIGHTS || x->ex_how == EXCL_SIZE;
 }
 
-/* Ends TAKE_BACK, TAKE_BACK_FENCED and SETTLE, which are over when they are answered: releases the
+/* Ends RECALL, RECALL_AND_FENCE and RESOLVE, which are over when they are answered: releases the
  * file, then calls ex_then. */
 static void detached_end(struct excl *x, int err)
 {

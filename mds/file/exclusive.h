@@ -12,7 +12,7 @@
  *        begin: no new layouts
  *   OPEN ---------------------+
  *    ^                        v
- *    |                    SETTLING    fences what an earlier boot, or a lost writer, left
+ *    |                    RESOLVING   fences what an earlier boot, or a lost writer, left
  *    |                        |       (WRITES and those below it; other callers do it before)
  *    |                        v
  *    |                    RECALLING   asks the holders; ends when all layouts are back, or
@@ -32,7 +32,7 @@
  *    |    |
  *    +----+ let go
  *
- * TAKE_BACK, TAKE_BACK_FENCED and SETTLE let go by themselves when they have answered. SIZE and
+ * RECALL, RECALL_AND_FENCE and RESOLVE let go by themselves when they have answered. SIZE and
  * RIGHTS commit the fence with the caller's own change: they answer between RECALLING and FENCING.
  * The caller calls excl_fence in its transaction, and excl_order after the commit.
  */
@@ -101,13 +101,13 @@ struct excl {
 	bool ex_owed;
 	/* a server that lives did not confirm, and its copy is not stale either */
 	bool ex_unfenced;
-	bool ex_raised; /* SETTLE: the epoch went up; else the file was only judged */
-	/* SETTLE of a file that is to be judged: asks first which copies are there */
+	bool ex_raised; /* RESOLVE: the epoch went up; else the file was only judged */
+	/* RESOLVE of a file that is to be judged: asks first which copies are there */
 	bool ex_asks, ex_asked;
 	uint16_t ex_incarnation; /* likewise */
 	uint64_t ex_lost;	 /* of ex_map: copies that were not there when this was asked */
-	uint32_t ex_judged;	 /* SETTLE: f_suspect_gen at the fence */
-	struct excl_layout_block ex_hold; /* SETTLE: holds the file while objects become stale */
+	uint32_t ex_judged;	 /* RESOLVE: f_suspect_gen at the fence */
+	struct excl_layout_block ex_hold; /* RESOLVE: holds the file while objects become stale */
 	uint64_t ex_quiet;		  /* objects whose servers are silent */
 	struct lo_map ex_map;		  /* before the fence */
 	struct st_wait ex_wait;
