@@ -20,6 +20,7 @@ import subprocess
 import time
 
 import judge
+from client import ROLES
 from moves import CLOCK, GAP, PORT, SERVICE, begin, fresh, histories, report
 from world import HERE, ip, now, pause, wait
 
@@ -34,16 +35,17 @@ FOUND = {"lost", "back", "name-lost", "name-back"}
 
 
 class Client:
-    """A guest that works in a folder of its own."""
+    """A guest that works. work is the folder for its histories; phase, the number of its folder at
+    the server."""
 
-    def __init__(self, w, number, name):
-        self.w, self.orders, self.number = w, 0, number
-        self.work = os.path.join(w.work, "h", name)
+    def __init__(self, w, number, work, phase=1):
+        self.w, self.orders, self.number, self.work, self.phase = w, 0, number, work, phase
+        self.port = f"lab{number}"
         for d in ("shared", "h"):
-            os.makedirs(os.path.join(self.work, d))
+            os.makedirs(os.path.join(work, d), exist_ok=True)
         self.guest = w.guest(number, os.path.join(HERE, "guest.sh"), f"{SERVICE},{OTHER}",
-                             str(PORT), self.work, CLOCK)
-        begin(self, 1)
+                             str(PORT), self.work, CLOCK, str(phase))
+        begin(self, phase)
 
     def ip(self, *words):
         """The guest does that."""
@@ -55,22 +57,36 @@ class Client:
         wait(lambda: os.path.exists(f"{path}/did{self.orders}"), "order of the guest")
 
     def stick_to(self, node):
-        """The second mount goes on talking to this node, whose calls for the address nobody else
-        hears from now on."""
-        addr, mine = f"10.77.{self.number}.2", f"02:77:00:00:{self.number:02x}:02"
-        ip("-n", node.name, "neigh", "replace", addr, "lladdr", mine, "nud", "permanent", "dev",
-           "eth0")
-        self.w.filter.no_arp(node)
+        """The second mount goes on talking to this node."""
         mac = json.loads(node.here("ip", "-j", "link", "show", "eth0"))[0]["address"]
         self.ip("neigh", "replace", OTHER, "lladdr", mac, "nud", "permanent", "dev", "vec0")
 
-    def works(self, client, since):
-        """Each process of a (0 to 4) or b has had an answer to something that it asked later."""
+    def let_go(self):
+        """It asks again where the address is."""
+        self.ip("neigh", "del", OTHER, "dev", "vec0")
+
+    def is_believed(self, node):
+        """It sticks to this node, which answers it for ever, and whose calls for the addresses
+        nobody else hears."""
+        ip("-n", node.name, "neigh", "replace", f"10.77.{self.number}.2", "lladdr",
+           f"02:77:00:00:{self.number:02x}:02", "nud", "permanent", "dev", "eth0")
+        self.w.filter.no_arp(node)
+        self.stick_to(node)
+
+    def works(self, since):
+        """Each process of the first mount has had an answer to something that it asked later."""
         with open(f"{self.work}/h/p1.clock", encoding="ascii") as f:
             offset = json.loads(f.readline())["offset"]
-        for k in {"a": range(5), "b": range(5, 9)}[client]:
+        for k in range(len(ROLES["a"])):
             wait(lambda k=k: fresh(f"{self.work}/h/p1.{k}", since - offset),
                  f"work of process {k}", 60, 0.05)
+
+    def die(self):
+        """It loses its power: no FIN, no RST."""
+        ip("link", "set", self.port, "down")
+        self.guest.terminate()
+        self.guest.wait(30)
+        return f"port {self.port} is down, guest {self.number} was killed"
 
     def found(self):
         """Ends it. What of FOUND the checker finds, and how many operations it saw."""
@@ -123,24 +139,24 @@ class ByHand:
 
 def lease(m, c):
     node, _ = m.back()
-    c.stick_to(node)
+    c.is_believed(node)
     time.sleep(GAP)
     epoch = m.row()[0]
     m.w.filter.between(node, *m.e.nodes)
     m.hold(epoch, 0)
-    c.works("a", now())
+    c.works(now())
     time.sleep(LONG)
     return m.w.filter.heal()
 
 
 def guard(m, c):
     node, _ = m.back()
-    c.stick_to(node)
+    c.is_believed(node)
     time.sleep(GAP)
     epoch, p = m.row()[0], m.mds[node.name]
     proof = pause(p)
     m.hold(epoch, 0)
-    c.works("a", now())
+    c.works(now())
     time.sleep(LONG)
     p.send_signal(signal.SIGCONT)
     time.sleep(LONG)
@@ -171,7 +187,7 @@ def doubt(m, c):
     time.sleep(3 * m.lease)
     proof = m.e.fail_over("s1", "s2")
     other_serves(m, node, other)
-    c.works("a", now())
+    c.works(now())
     return proof
 
 
@@ -181,7 +197,7 @@ def promotion(m, c):
     time.sleep(LONG)
     proof = m.e.fail_over("s2", "s1")
     other_serves(m, node, other)
-    c.works("a", now())
+    c.works(now())
     return proof
 
 
@@ -204,7 +220,7 @@ def run(w, make, e, names):
         if rule is guard:
             e.sql(TABLE)
         m = make(w, of, LOG_LEASE, number, client=LEASE, **how)
-        c = Client(w, number, name)
+        c = Client(w, number, os.path.join(w.work, "h", name))
         begun, proof = now(), rule(m, c)
         bad, n = c.found()
         m.end()

@@ -2,6 +2,7 @@
 """engine.py - PostgreSQL as Debian has it on three nodes, e1 to e3: a primary and synchronous
 standbys under Patroni (synchronous_mode_strict), which keeps its state in etcd. And what can happen
 to it."""
+import contextlib
 import glob
 import json
 import os
@@ -10,8 +11,9 @@ import shutil
 import signal
 import subprocess
 import time
+import urllib.request
 
-from world import now, wait
+from world import disk, kill, now, wait
 
 USER = "postgres"
 # The shortest that Patroni 3.0 supports.
@@ -33,8 +35,9 @@ def missing():
 
 
 class Engine:
-    def __init__(self, w):
-        self.w = w
+    def __init__(self, w, disks=0):
+        """disks: the size of each node's file system for its data, in MiB; 0: they share one."""
+        self.w, self.disks, self.etcd = w, disks, {}
         self.bin = sorted(glob.glob("/usr/lib/postgresql/*/bin"))[-1]
         self.nodes = [w.node(f"e{i}") for i in (1, 2, 3)]
         for n in self.nodes:
@@ -48,12 +51,16 @@ class Engine:
         path = os.path.join(self.w.work, f"{what}-{node.name}")
         if not os.path.exists(path):
             os.mkdir(path, 0o700)
+            if what == "pg" and self.disks:
+                disk(path, self.disks)
+                os.chmod(path, 0o700)
             shutil.chown(path, USER)
         return path
 
     def start_etcd(self, n, state):
         peers = ",".join(f"{m.name}=http://{m.addr}:2380" for m in self.nodes)
-        n.run("etcd", "--name", n.name, "--data-dir", self.folder(n, "etcd"),
+        self.etcd[n.name] = n.run(
+              "etcd", "--name", n.name, "--data-dir", self.folder(n, "etcd"),
               "--listen-client-urls", f"http://{n.addr}:2379",
               "--advertise-client-urls", f"http://{n.addr}:2379", "--listen-peer-urls",
               f"http://{n.addr}:2380", "--initial-advertise-peer-urls",
@@ -159,6 +166,31 @@ class Engine:
         self.ask(n, "alter system reset synchronous_standby_names")
         self.ask(n, "select pg_reload_conf()")
         return f"synchronous_standby_names of {n.name} was empty"
+
+    def leader(self):
+        """The node of etcd's leader, or None."""
+        for n in self.nodes:
+            ask = urllib.request.Request(f"http://{n.addr}:2379/v3/maintenance/status", b"{}")
+            with contextlib.suppress(OSError, KeyError, ValueError):
+                with urllib.request.urlopen(ask, timeout=2) as got:
+                    r = json.load(got)
+                if r["leader"] == r["header"]["member_id"]:
+                    return n
+        return None
+
+    def kill_leader(self):
+        old = wait(self.leader, "leader of etcd")
+        proof = kill(self.etcd[old.name])
+        new = wait(self.leader, "other leader of etcd", 30)
+        self.start_etcd(old, "existing")
+        return f"etcd's {proof} on {old.name}; then {new.name} led"
+
+    def other_primary(self, n):
+        """Waits for a primary that is not this node, with a synchronous standby."""
+        wait(lambda: self.ready() not in (None, False, n), "other primary", 150, 0.2)
+
+    def other_standby(self, n):
+        wait(lambda: self.ready() and self.standby() is not n, "other standby", 150, 0.2)
 
     def boot(self, n):
         n.power_on()

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# guest.sh ADDRESS[,ADDRESS] PORT WORK CLOCK - in the lab's guest: mounts the server twice (the
-# second time by the second address, if there is one), and runs client.py once for each phase that
-# WORK/shared/phaseN asks for, until WORK/shared/end is there. Linux is one client for each minor
-# version, so the two mounts are two clients and share nothing. Meanwhile it does what
-# WORK/shared/orderN says, from 1 on: each is what "ip" takes.
+# guest.sh ADDRESS[,ADDRESS] PORT WORK CLOCK [PHASE] - in the lab's guest: mounts the server twice
+# (the second time by the second address, if there is one), and runs client.py once for each phase
+# that WORK/shared/phaseN asks for, from PHASE (1) on, until WORK/shared/end is there. Linux is one
+# client for each minor version, so the two mounts are two clients and share nothing. Meanwhile it
+# does what WORK/shared/orderN says, from 1 on: each is what "ip" takes.
 set -u
 here=${0%/*} flags=$3/shared
 mount_as() { # NAME VERSION SERVER
@@ -30,10 +30,11 @@ orders() {
 	done
 }
 orders &
-phase=1
+phase=${5:-1}
 while [ ! -e "$flags/end" ]; do
 	if [ -e "$flags/phase$phase" ]; then
-		python3 "$here/client.py" /mnt/a /mnt/b "$3/h/p$phase" "$flags/p$phase" "$4" $phase
+		python3 "$here/client.py" /mnt/a /mnt/b "$3/h/p$phase" "$flags/p$phase" "$4" \
+			"$phase"
 		echo $? >"$flags/status$phase.new"
 		mv "$flags/status$phase.new" "$flags/status$phase"
 		phase=$((phase + 1))

@@ -1,29 +1,15 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""instance.py [--rounds N] [--lease S] [--kinds KIND,...] [--ledger FILE] [--limit S] - an instance
-whose log is in PostgreSQL (engine.py), as docs/ha.md sets it up: weft-mds on two nodes, each with a
-store of its own, and weft-addr on both. One serves, the other one stands by and takes over by
-itself. A stock client (guest.sh) works through it all. No operation may last longer than --limit
-seconds (4), not counting the time in which PostgreSQL stands still. --lease is mds.log_lease (1.5).
---rounds 0: only the controls.
+"""instance.py [--rounds N] [--lease S] [--kinds KIND,...] [--ledger FILE] [--limit S]
+[--controls NAME,...] [--no-control] - an instance whose log is in PostgreSQL (engine.py), as
+docs/ha.md sets it up: weft-mds on two nodes, each with a store of its own, and weft-addr on both.
+One serves, the other one stands by and takes over by itself. A stock client (guest.sh) works
+through it all. No operation may last longer than --limit seconds (4), not counting the time in
+which nothing can be answered (strikes.py). --lease is mds.log_lease (1.5).
 
-n1 and n2 are its nodes, d1 and d2 have the data servers. The failures, of the node that serves:
-
-    kill      kill -9 of the server
-    power     a power cut of its node
-    hang      the same, 0.4 s after all in the node hung
-    pause     the server stops, and goes on when the other one has served for a while
-    freeze    all in its node does
-    cut       its node's port is down for as long
-    apart     it and PostgreSQL do not reach each other for as long; all others reach it
-    stop      the server is ended in order
-    move      weft instance move: its node gives the instance to the other one, and stands by
-    engine    all of PostgreSQL stops for 3 s: nobody takes over
-    standby   the synchronous standby of PostgreSQL stops for 3 s
-    waiting   kill -9 of the server that stands by
-
-A server that ended is started again before the next failure. Then come the controls
-(controls.py)."""
+n1 and n2 are its nodes, d1 and d2 have the data servers. N failures come, of the KINDs in turn
+(strikes.py; the first twelve). A server that ended is started again before the next failure. Then
+come the controls (controls.py). --rounds 0: only those."""
 import argparse
 import os
 import signal
@@ -36,29 +22,29 @@ import engine
 import judge
 import ledger
 import moves
-from controls import OTHER
-from moves import BUILD, CLOCK, GAP, HANG, PORT, SERVICE, begin, end, histories, report, settle
-from world import HERE, kill, now, pause, reported, wait, world
+from controls import OTHER, Client
+from moves import BUILD, CLOCK, GAP, PORT, SERVICE, end, histories, report, settle
+from strikes import BOTH, KINDS, PRIMARIES, Clock, Strikes
+from world import HERE, disk, now, reported, wait, world
 
 CONTROL = os.path.join(os.environ.get("HA_BIN", os.path.join(BUILD, "tests/ha")), "weft-mds")
-KINDS = ("kill", "power", "pause", "cut", "stop", "freeze", "apart", "hang", "engine", "waiting",
-         "standby", "move")
+FIRST = 12  # of the kinds of failures, without --kinds
 TIGHT = 4.0
-BOTH = 1.5  # seconds in which the new holder works and the old one is still away
-STOP = 3.0  # seconds in which PostgreSQL stands still
 
 
-class Instance:
+class Instance(Strikes):
     """number is mds.fs. One instance runs at a time on the nodes: end() makes room for another.
     program is weft-mds, or the one from which WEFT_WITHOUT takes the rule `without` away. client:
     mds.lease, in seconds."""
 
-    def __init__(self, w, e, lease, number=1, user="weft", without=None,
-                 client=moves.LEASE):
+    def __init__(self, w, e, lease, number=1, user="weft", without=None, client=moves.LEASE,
+                 kinds=()):
         self.w, self.e, self.lease, self.number, self.user = w, e, lease, number, user
-        self.program, self.env = os.path.join(BUILD, "weft-mds"), None
-        if without:
-            self.program, self.env = CONTROL, {"WEFT_WITHOUT": without}
+        self.program, self.env, self.kinds = os.path.join(BUILD, "weft-mds"), {}, kinds
+        self.clocks, self.client, self.others = {}, None, 0
+        if without or "clock" in kinds:
+            self.program = CONTROL
+            self.env = {"WEFT_WITHOUT": without or ""}
         self.tail = f"-{number}" if number > 1 else ""
         self.nodes, self.stores = ([w.nodes.get(n) or w.node(n) for n in pair]
                                    for pair in (("n1", "n2"), ("d1", "d2")))
@@ -67,6 +53,9 @@ class Instance:
             os.mkdir(self.folder(n))
         for n in self.nodes:
             os.mkdir(self.folder(n))
+            self.clocks[n.name] = Clock(os.path.join(w.work, f"clock-{n.name}"))
+            if "full" in kinds:
+                disk(self.folder(n), 256)
         self.init()
         self.conf = self.write_conf(client)
         for n in self.nodes:
@@ -98,11 +87,16 @@ class Instance:
     def write_conf(self, client):
         with open(os.path.join(self.w.work, "addr.conf"), "w", encoding="ascii") as f:
             f.write(f"{SERVICE} eth0\n{OTHER} eth0\n")
-        return moves.write_conf(self.w.work, f'''	log = "postgresql:{self.e.reach(self.user)}"
+        return moves.write_conf(self.w.work, f'''	log = "postgresql:{self.log_at()}"
 	log_lease = {int(self.lease * 1000)}ms
 	addresses = "{SERVICE}, {OTHER}"
 	fs = {self.number}
 ''', client)
+
+    def log_at(self):
+        if set(self.kinds) & set(PRIMARIES):
+            return self.e.conninfo(self.user)
+        return self.e.reach(self.user)
 
     def boot(self, n):
         """What a node starts when it has power."""
@@ -120,7 +114,8 @@ class Instance:
                      f"mds.admin=unix:{self.w.work}/{n.name}.sock", "-o",
                      f"mds.node={n.name}", "-o",
                      f"mds.addr_socket={self.w.work}/{n.name}.addr",
-                     log=f"mds-{n.name}{self.tail}", env=self.env)
+                     log=f"mds-{n.name}{self.tail}",
+                     env={**self.env, "WEFT_CLOCK": self.clocks[n.name].path})
 
     def end(self):
         """Ends all of it at once; the nodes stay."""
@@ -166,9 +161,10 @@ class Instance:
         epoch, at = self.row()[0], now()
         proof = getattr(self, "hit_" + kind)(node, other, epoch)
         self.w.fault(kind, node.name, at, proof)
-        if kind not in ("engine", "standby", "waiting"):
+        moves_it = KINDS[kind][0]
+        if moves_it:
             self.hold(epoch, 0)
-        elif self.row()[0] != epoch:
+        elif moves_it is False and self.row()[0] != epoch:
             report(False, f"{kind} moves nothing")
         self.w.healed()
 
@@ -182,75 +178,12 @@ class Instance:
         wait(lambda: p.poll() is not None, "end of the one that was deposed")
         return f"{proof}; then it ended with status {p.returncode}"
 
-    # ---- failures: each returns what shows that it struck
-
-    def hit_kill(self, node, *_):
-        return kill(self.mds[node.name])
-
-    def hit_waiting(self, _node, other, _):
-        return kill(self.mds[other.name])
-
-    def hit_power(self, node, *_):
-        return node.power_off()
-
-    def hit_hang(self, node, *_):
-        proof = node.freeze()
-        time.sleep(HANG)
-        return f"{proof}; {HANG} s later {node.power_off()}"
-
-    def hit_pause(self, node, _, epoch):
-        p = self.mds[node.name]
-        proof = pause(p)
-        self.hold(epoch)
-        p.send_signal(signal.SIGCONT)
-        return self.deposed(node, proof)
-
-    def hit_freeze(self, node, _, epoch):
-        proof = node.freeze()
-        self.hold(epoch)
-        node.wake()
-        return self.deposed(node, proof)
-
-    def hit_cut(self, node, _, epoch):
-        proof = node.unplug()
-        self.hold(epoch)
-        node.plug()
-        return self.deposed(node, proof)
-
-    def hit_apart(self, node, _, epoch):
-        self.w.filter.between(node, *self.e.nodes)
-        self.hold(epoch)
-        return self.deposed(node, self.w.filter.heal())
-
-    def hit_stop(self, node, *_):
-        p = self.mds[node.name]
-        p.terminate()
-        return f"the server ended with status {p.wait(60)}"
-
-    def hit_move(self, node, other, _):
-        done = subprocess.run(
-            ["nsenter", f"--net={other.path}", "--", os.path.join(BUILD, "weft"), "instance",
-             "move", "1", "--to", other.name, "--log",
-             self.e.conninfo(only=self.e.primary())], capture_output=True, text=True, check=False,
-            timeout=90)
-        if done.returncode:
-            raise RuntimeError(f"weft instance move: {done.stderr}")
-        status = self.mds[node.name].wait(60)
-        return f"{done.stdout.strip()}; the server ended with status {status}"
-
-    def hit_engine(self, *_):
-        return self.e.stop_for(self.e.nodes, STOP)
-
-    def hit_standby(self, *_):
-        return self.e.stop_for([self.e.standby()], STOP)
-
 
 def series(w, m, a):
     """The failures of --rounds, each of which the client must survive."""
-    begin(w, 1)
-    begun, kinds = now(), a.kinds.split(",") if a.kinds else KINDS
+    begun = now()
     for i in range(a.rounds):
-        m.strike(kinds[i % len(kinds)])
+        m.strike(m.kinds[i % len(m.kinds)])
         settle(w, 1)
     status = end(w, 1)
     report(status == 0, "the client works through all of it", f"status {status}",
@@ -263,8 +196,8 @@ def series(w, m, a):
     for mark, most in judge.longest(log):
         longest = max(most.values(), default=0)
         figures.setdefault(mark["kind"], []).append((longest, mark["load"]))
-        # Nothing can be answered while PostgreSQL stands still.
-        if longest > a.limit + (STOP if mark["kind"] in ("engine", "standby") else 0):
+        more = KINDS[mark["kind"]][1]
+        if more is not None and longest > a.limit + more:
             slow.append(f"{mark['kind']} of {mark['node']}: {longest:.2f} s")
         print(f"# {mark['kind']} of {mark['node']}: longest "
               + " ".join(f"{op} {s:.2f}" for op, s in sorted(most.items())) + " s", flush=True)
@@ -283,12 +216,11 @@ def ends(m):
 
 
 def broken(w, e, a):
-    m = Instance(w, e, a.lease)
-    guest = w.guest(1, os.path.join(HERE, "guest.sh"), f"{SERVICE},{OTHER}", str(PORT), w.work,
-                    CLOCK)
+    m = Instance(w, e, a.lease, kinds=a.kinds.split(",") if a.kinds else list(KINDS)[:FIRST])
+    m.client = Client(w, 1, w.work)
     series(w, m, a)
     open(os.path.join(w.work, "shared", "end"), "w", encoding="ascii").close()
-    status = guest.wait(60)
+    status = m.client.guest.wait(60)
     report(status == 0, "the guest has nothing to complain of", f"status {status}",
            *w.text("guest1").splitlines()[-10:])
     ends(m)
@@ -297,7 +229,7 @@ def broken(w, e, a):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("--rounds", type=int, default=len(KINDS))
+    p.add_argument("--rounds", type=int, default=FIRST)
     p.add_argument("--lease", type=float, default=1.5)
     p.add_argument("--kinds")
     p.add_argument("--limit", type=float, default=TIGHT)
@@ -306,6 +238,8 @@ def main():
     p.add_argument("--no-control", action="store_true")
     a = p.parse_args()
     why = engine.missing()
+    if not os.access(CONTROL, os.X_OK):
+        why = "tests/ha/weft-mds, which needs libpq"
     if why:
         print(f"skip - instance: it needs {why}")
         return 0
@@ -313,7 +247,7 @@ def main():
         w.started.append(subprocess.Popen([sys.executable, os.path.join(HERE,
                                            "../checker/record.py"), "clock",
                                            CLOCK.rsplit(":", 1)[1]]))
-        e = engine.Engine(w)
+        e = engine.Engine(w, 700 if "brim" in (a.kinds or "") else 0)
         if a.rounds:
             broken(w, e, a)
         if not a.no_control:

@@ -55,6 +55,7 @@ def spread(values):
 
 
 def main():
+    from strikes import KINDS  # which needs this one
     with open(sys.argv[1], encoding="ascii") as f:
         worlds, totals, counts, figures = read(f)
     print(f"  {worlds} worlds, {totals['faults']} failures, {totals['operations']} operations, "
@@ -65,6 +66,13 @@ def main():
             line += ", " + spread([x[0] for x in figures[key]])
         quiet = [x[0] for x in figures[key] if x[1] < QUIET]
         print(line + (f"; quiet: {len(quiet)}, {spread(quiet)}" if quiet else ""))
+    for name, least in (("all", 0), ("quiet", QUIET)):
+        moved = [s for (subject, kind), v in figures.items() for s, at, lease in v
+                 if subject == "instance" and KINDS.get(kind) == (True, 0) and lease == 1.5
+                 and (not least or at < least)]
+        if moved:
+            print(f"  take-overs of an instance, lease 1.5 s, {name}: {len(moved)}, "
+                  f"{spread(moved)}")
 
 
 if __name__ == "__main__":

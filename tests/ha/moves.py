@@ -36,7 +36,7 @@ import time
 
 import judge
 import ledger
-from world import HERE, gone, kill, now, pause, reported, wait, world
+from world import HANG, HERE, gone, kill, now, pause, reported, wait, world
 
 PORT, SERVICE, CLOCK = 12049, "10.77.250.1", "10.77.0.1:9999"
 BUILD = os.environ.get("WEFT_BUILD") or os.getcwd()
@@ -44,7 +44,6 @@ TIGHT = 6.0  # seconds that an operation may last where the machine has time for
 # A client that has asked nothing for a third of this may ask for a renewal, and so find out without
 # a tickle: that must be later than TIGHT.
 LEASE = 21
-HANG = 0.4  # seconds from a hang to the power cut
 HOLD = 2.0  # seconds of what ends by itself
 GAP = 1.5  # seconds of work before a failure
 MOVING = ("power", "hang", "kill")

@@ -20,6 +20,7 @@ import traceback
 HERE = os.path.dirname(os.path.abspath(__file__))
 LAB = os.path.join(HERE, "../lab/lab")
 BRIDGE = "labbr"
+HANG = 0.4  # seconds from a hang to the power cut
 ANSWER = 10  # seconds that an agent has for an answer
 now = time.monotonic
 
@@ -261,6 +262,15 @@ def pause(process):
     return stands_still([process.pid])
 
 
+def disk(folder, mib):
+    """Mounts a file system of its own there, in memory."""
+    path = os.path.join("/dev/shm", os.path.basename(folder))
+    with open(path, "wb") as f:
+        f.truncate(mib << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", path], check=True)
+    subprocess.run(["mount", "-o", "loop", path, folder], check=True)
+
+
 class Filter:
     """Partitions: what the bridge does not hand on from one port to another. Each counts."""
 
@@ -282,6 +292,11 @@ class Filter:
         """Node a neither asks nor says where an address is."""
         self.nft(f'add rule bridge ha cut iifname "{a.port}" ether type arp counter drop')
 
+    def watch(self, a, b):
+        """Counts what node or port a sends to node b."""
+        x, y = (n if isinstance(n, str) else n.port for n in (a, b))
+        self.nft(f'add rule bridge ha cut iifname "{x}" oifname "{y}" counter')
+
     def between(self, a, *others):
         for b in others:
             self.one_way(a, b)
@@ -302,8 +317,8 @@ class Filter:
         counts = self.dropped()
         self.flush()
         if not sum(counts):
-            raise NoProof("the filter dropped nothing")
-        return f"the bridge dropped {sum(counts)} frames"
+            raise NoProof("the filter met nothing")
+        return f"the bridge dropped or counted {sum(counts)} frames"
 
 
 def liar(client, node, addr):
