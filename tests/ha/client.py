@@ -13,6 +13,11 @@ with status 0. Each process does one thing, again and again:
     lock    locks and unlocks a byte; two processes, one through each mount
     use     writes through a descriptor that it opened at the start, on a file whose byte it locked
     try     tries to get that lock, through the other mount
+    map     writes and reads through a shared mapping, which it has from the start to the end
+    again   opens, reads and closes a file that nobody else has: where the server gives it a
+            delegation, it asks nobody for that
+
+At the end it says what it asked the server for, by the counts of its mounts.
 """
 import argparse
 import contextlib
@@ -26,7 +31,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 import record  # noqa: E402
 from record import Ended, now, pattern, runs_of  # noqa: E402
 
-ROLES = {"a": ("create", "open", "write", "lock", "use"), "b": ("list", "read", "lock", "try")}
+ROLES = {"a": ("create", "open", "write", "lock", "use", "map", "again"),
+         "b": ("list", "read", "lock", "try")}
 PACE = 0.08
 KEPT, BLOCKS, BLOCK = 8, 16, 4096
 
@@ -84,7 +90,7 @@ class Worker(record.Process):
         time.sleep(PACE)
 
     def role_read(self):
-        f, fd = self.fd_of("w", os.O_RDONLY | os.O_DIRECT)
+        f, fd = self.fd_of(self.rng.choice(("w", "m")), os.O_RDONLY | os.O_DIRECT)
         off = self.rng.randrange(BLOCKS) * BLOCK
         buf = record.mmap.mmap(-1, BLOCK)
         self.do("read", lambda: os.preadv(fd, [buf], off),
@@ -116,6 +122,38 @@ class Worker(record.Process):
         self.do("use", use, what="a descriptor and a lock that were held")
         time.sleep(PACE)
 
+    def role_map(self):
+        f, fd = self.fd_of("m", os.O_RDWR)
+        if not hasattr(self, "map"):
+            self.map = record.mmap.mmap(fd, BLOCKS * BLOCK)
+        off, tag = self.rng.randrange(BLOCKS) * BLOCK, self.next_tag()
+
+        def write():
+            self.map[off:off + BLOCK] = pattern(tag, off, BLOCK)
+            self.map.flush(off, BLOCK)
+            return BLOCK
+        self.do("write", write, lambda v: {"len": v}, f=f, off=off, len=BLOCK, tag=tag, sync=True)
+        at = self.rng.randrange(BLOCKS) * BLOCK
+        self.do("read", lambda: self.map[at:at + BLOCK], lambda v: {"runs": runs_of(v, at)}, f=f,
+                off=at, len=BLOCK, direct=False)
+        time.sleep(PACE)
+
+    def role_again(self):
+        path = os.path.join(self.a.folder, "own")
+        if not hasattr(self, "f"):
+            self.f = f"i{os.stat(path).st_ino}"
+        fd = self.do("open", lambda: os.open(path, os.O_RDWR), f=self.f)
+        if fd is not None:
+            self.do("read", lambda: os.pread(fd, BLOCK, 0), lambda v: {"runs": runs_of(v, 0)},
+                    f=self.f, off=0, len=BLOCK, direct=False)
+            if self.n % 20 < 3:
+                tag = self.next_tag()
+                self.do("write", lambda: os.pwrite(fd, pattern(tag, 0, BLOCK), 0),
+                        lambda v: {"len": v}, f=self.f, off=0, len=BLOCK, tag=tag, sync=False)
+                self.do("fsync", lambda: os.fsync(fd), f=self.f)
+            self.do("close", lambda: os.close(fd), f=self.f)
+        time.sleep(PACE)
+
     def let_go(self):
         """The end of use is the end of its lock."""
         if hasattr(self, "n_used"):
@@ -134,20 +172,32 @@ class Worker(record.Process):
     def role_last(self):
         """Everything, once."""
         self.role_list()
-        f, fd = self.fd_of("w", os.O_RDONLY | os.O_DIRECT)
-        for off in range(0, BLOCKS * BLOCK, BLOCK):
-            buf = record.mmap.mmap(-1, BLOCK)
-            self.do("read", lambda buf=buf, off=off: os.preadv(fd, [buf], off),
-                    lambda v, buf=buf, off=off: {"runs": runs_of(buf[:v], off)}, f=f, off=off,
-                    len=BLOCK, direct=True)
+        for name in ("w", "m"):
+            f, fd = self.fd_of(name, os.O_RDONLY | os.O_DIRECT)
+            for off in range(0, BLOCKS * BLOCK, BLOCK):
+                buf = record.mmap.mmap(-1, BLOCK)
+                self.do("read", lambda buf=buf, off=off, fd=fd: os.preadv(fd, [buf], off),
+                        lambda v, buf=buf, off=off: {"runs": runs_of(buf[:v], off)}, f=f, off=off,
+                        len=BLOCK, direct=True)
         raise Ended
 
 
 def prepare(top):
     os.mkdir(os.path.join(top, "d"))
-    for name in ("w", "locks", "held"):
-        os.close(os.open(os.path.join(top, name), os.O_CREAT | os.O_RDWR, 0o644))
-    os.close(os.open(os.path.join(top, "old"), os.O_CREAT | os.O_RDWR, 0o644))
+    for name in ("w", "locks", "held", "m", "own", "old"):
+        fd = os.open(os.path.join(top, name), os.O_CREAT | os.O_RDWR, 0o644)
+        if name == "m":
+            os.ftruncate(fd, BLOCKS * BLOCK)
+        os.close(fd)
+
+
+def asked(top):
+    """{operation: how often this mount has asked for it}"""
+    with open("/proc/self/mountstats", encoding="ascii") as f:
+        part = f.read().partition(f" mounted on {top} with ")[2].partition("\ndevice ")[0]
+    words = (line.split() for line in part.splitlines())
+    return {w[0][:-1]: int(w[1]) for w in words if len(w) > 8 and w[0].endswith(":")
+            and w[0][:-1].isupper()}
 
 
 def start(a, client, role, k, folder):
@@ -194,6 +244,9 @@ def main():
         if status:
             print(f"# {role} ended with {status}", flush=True)
             bad = 1
+    counts = asked(a.A)
+    print("# asked: " + " ".join(f"{op}={counts.get(op, 0)}" for op in (
+        "OPEN", "OPEN_NOATTR", "LOCK", "LAYOUTGET", "WRITE", "READ", "DELEGRETURN")), flush=True)
     pid, _ = start(a, "b", "last", k, top["b"])
     return bad or os.waitpid(pid, 0)[1] != 0
 

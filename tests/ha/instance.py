@@ -201,8 +201,19 @@ def series(w, m, a):
             slow.append(f"{mark['kind']} of {mark['node']}: {longest:.2f} s")
         print(f"# {mark['kind']} of {mark['node']}: longest "
               + " ".join(f"{op} {s:.2f}" for op, s in sorted(most.items())) + " s", flush=True)
+    held(w, log)
     report(not slow, f"no operation lasts longer than {a.limit} s", *slow)
     ledger.add(a.ledger, "instance", (w.faults, len(log.ops), len(bad)), figures, a.lease)
+
+
+def held(w, log):
+    """The first mount had delegations and layouts: it opens without asking for it."""
+    line = w.text("guest1").rpartition("# asked: ")[2].splitlines()[0]
+    asked = {k: int(v) for k, v in (x.split("=") for x in line.split())}
+    opens = sum(o.client == "a" and o.op in ("open", "create") for o in log.ops)
+    n = asked["OPEN"] + asked["OPEN_NOATTR"]
+    report(n < opens and asked["LAYOUTGET"], f"the client held delegations and layouts: it asked "
+           f"for {n} of {opens} opens, and for {asked['LAYOUTGET']} layouts", line)
 
 
 def ends(m):
