@@ -4,10 +4,14 @@ import {Component} from "./vendor/preact.js";
 import {html} from "./html.js";
 import {percent, UNKNOWN} from "./text.js";
 
+export function Loading() {
+	return html`<p class="quiet">Loading…</p>`;
+}
+
 // cols: {name, cell: row => content, right: figures}. rows: null while they are not known.
 export function Table({caption, cols, rows, id, empty = "None."}) {
 	if (!rows)
-		return html`<p class="quiet">Loading…</p>`;
+		return html`<${Loading}/>`;
 	return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}>
 		<table>
 			<caption>${caption}</caption>

@@ -3,7 +3,7 @@
 // view gets {s: the state, act: what changes something}.
 import {html} from "./html.js";
 import {get, may} from "./api.js";
-import {Badge, Bar, Facts, Table} from "./parts.js";
+import {Badge, Bar, Facts, Loading, Table} from "./parts.js";
 import {Layout} from "./layout.js";
 import {Throughput} from "./charts.js";
 import {bytes, count, decoded, encoded, micros, number, rate, seconds, time, UNKNOWN}
@@ -11,6 +11,11 @@ import {bytes, count, decoded, encoded, micros, number, rate, seconds, time, UNK
 
 const LEVEL = {ok: "good", warn: "warn", error: "bad", info: "plain"};
 const SPACE = {ok: "", "near-full": "warn", full: "bad"};
+
+// Whether the server has not answered yet: neither this, nor that it does not do so.
+function waits(s, answer) {
+	return !answer && !s.refused && !s.error;
+}
 
 function file_link(path) {
 	return path ? html`<a href=${`#/files${encoded(path)}`}>${path}</a>` : UNKNOWN;
@@ -43,6 +48,7 @@ const health = {
 			</section>
 			<section aria-labelledby="now">
 				<h2 id="now">Now</h2>
+				${waits(s, status) && html`<${Loading}/>`}
 				${status && html`<${Facts} list=${[
 					["Data servers", `${status.ds.alive} of ${status.ds.known}`, "alive"],
 					["Free", bytes(status.ds.known ? status.ds.available : null),
@@ -193,6 +199,7 @@ const files = {
 				<button type="submit">Show</button>
 			</form>
 			<${Crumbs} path=${path}/>
+			${waits(s, here) && html`<${Loading}/>`}
 			${here && dir && html`<${Directory} dir=${dir} policy=${policy} path=${path}
 				more=${more}/>`}
 			${here && file && html`<${File} file=${file} path=${path}/>`}

@@ -96,6 +96,18 @@ def test_the_pages_show_what_the_server_says(c, b):
     assert not b.messages, b.messages
 
 
+def test_a_page_that_waits_for_its_answer_says_so(c, b):
+    for page, path in (("files/data", "/v1/dir"), ("health", "/v1/status")):
+        to(b, c, "jobs")
+        b.js("((real, path) => { window.really = real; window.fetch = (at, ...more) => "
+             "String(at).includes(path) ? new Promise(() => {}) : real(at, ...more); })"
+             f"(window.fetch, {json.dumps(path)})")
+        b.js(f"location.hash = '#/{page}'")
+        b.until(f"location.hash === '#/{page}' && {MAIN}.includes('Loading')")
+        b.js("window.fetch = window.really")
+    to(b, c, "files/data/no-such", f"{MAIN}.includes('no-such')")
+
+
 def test_a_hostile_name_is_text(c, b):
     to(b, c, "files/data", f"{MAIN}.includes({json.dumps(HOSTILE)})")
     assert b.js("document.querySelectorAll('img').length") == 0
