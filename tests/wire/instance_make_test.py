@@ -13,6 +13,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import tap  # noqa: E402
 from harness import check  # noqa: E402
+from book_test import blocks  # noqa: E402
 from cluster_test import ENV, LONG, UID, machines, owners  # noqa: E402
 
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
@@ -102,6 +103,15 @@ def test_it_makes_a_node_of_an_instance(m):
                      UUID)
     check("echo 192.0.2.13 e0 >>/etc/weft/addr.conf" in said, True, said)
     m.refused("uses the address 192.0.2.12", "instance", "make", "4", *MAKE, "--cluster", UUID)
+
+
+def test_the_block_of_the_page_does_what_it_says(m):
+    prepare(m)
+    with open(os.path.join(tap.SRC, "docs/ha.md"), encoding="utf-8") as f:
+        (block,) = [b for b in blocks("ha.md", f.read()) if b.first == "# On m1:"]
+    done = subprocess.run(m.inside("sh", "-e", "-c", block.text.replace("eth0", "e0")), env=ENV,
+                          capture_output=True, text=True, timeout=LONG, check=False)
+    check((done.returncode, "Nothing was changed." in done.stdout), (0, True), done)
 
 
 @contextlib.contextmanager

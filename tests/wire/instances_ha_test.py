@@ -21,6 +21,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 from harness import *  # noqa: E402,F403
 from daemons import Http, environment, program  # noqa: E402
 import pg_store_test as base  # noqa: E402
+from book_test import blocks, pattern  # noqa: E402
 from pg_store_test import Postgres, ask, has_files, make_files  # noqa: E402
 
 NODES = ("n1", "n2")
@@ -127,6 +128,33 @@ def active(nodes):
     for w, node in ((one, "n1"), (two, "n2")):
         nodes.weft("move", str(w.inst), "--prefer", node)
         w.keep()
+    check(nodes.held(), ["n1", "n2"])
+
+
+def test_the_blocks_of_the_page_do_what_they_say(nodes):
+    active(nodes)
+    check([w.inst for w in nodes.inst], [1, 2], "the page's instances")
+    top = nodes.inst[0].top
+    os.mkdir(f"{top}/bin")
+    with open(f"{top}/bin/weft", "w", opener=lambda p, f: os.open(p, f, 0o755),
+              encoding="ascii") as f:
+        f.write(f'#!/bin/sh\nexec {program("weft")} "$@" --log '
+                f'"host={nodes.pg.dir}/p dbname=postgres user=weft"\n')
+    with open(os.path.join(SRC, "docs/ha.md"), encoding="utf-8") as f:
+        mine = [b for b in blocks("ha.md", f.read()) if b.first.startswith("# On n1")]
+    check(len(mine) >= 5, True, f"{len(mine)} blocks")
+    for block in mine:
+        nodes.wait()
+        done = subprocess.run(["bash", "-e", "-c", block.text],
+                              env={**environment("weft"), "PATH": f"{top}/bin:{os.environ['PATH']}",
+                                   "COLUMNS": "160"},
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=240, check=False)
+        said = f"{block.where}: status {done.returncode}, it printed\n{done.stdout}"
+        check(done.returncode != 0, "refused" in block.first, said)
+        if block.expected is not None:
+            check(bool(pattern(block.expected).fullmatch(done.stdout)), True,
+                  f"{said}\nand not\n{block.expected}")
     check(nodes.held(), ["n1", "n2"])
 
 
@@ -301,7 +329,7 @@ def metrics(admin):
 
 @contextlib.contextmanager
 def around(pg, name):
-    nodes = Nodes(pg, 2 if "each_node" in name else 1)
+    nodes = Nodes(pg, 2 if "each_node" in name or "blocks" in name else 1)
     try:
         yield (nodes,)
     except BaseException:
