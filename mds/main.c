@@ -442,10 +442,19 @@ static void raise_files(void)
 	}
 }
 
+/* A standby listens. Data servers try it, and clients may by mistake: they wait until it serves, and
+ * those that have gone must not fill the backlog. */
+static void main_hold(void)
+{
+	for (size_t i = 0; i < nlisteners; i++)
+		rpc_listener_hold(listeners[i]);
+}
+
 static void main_open_store(const struct conf *conf)
 {
 	char err[512];
 
+	mds_log_waiting(main_hold);
 	mds_log_web(&web);
 	if (mds_store_open(&mds, conf, restoring, err, sizeof(err)))
 		die(err, NULL);
@@ -765,6 +774,8 @@ static void main_serve(const struct conf *conf)
 		die("mds.addresses", strerror(-err_no));
 	sd_notifyf(0, "READY=1\nSTATUS=boot %lu: %s", (unsigned long)su->su_boot,
 		   "waiting for a data server to confirm that the store is up to date");
+	for (size_t i = 0; i < nlisteners; i++)
+		rpc_listener_unhold(listeners[i]);
 	loop_run(loops[0]);
 	/* The loops have snapshots of the store, and state that is destroyed below. */
 	for (unsigned i = 1; i < nloops; i++)

@@ -35,6 +35,7 @@ static struct {
 	char l_node[64], l_owner[96], l_copy[128];
 	int l_told; /* readable while a signal to stop is pending; open until the process ends */
 	char l_said[512]; /* why this process waits, as it was logged last */
+	void (*l_waiting)(void);
 	const struct http_opts *l_web;
 	struct admin_standby *l_standby;
 } the_log = {.l_lock = PTHREAD_MUTEX_INITIALIZER};
@@ -141,6 +142,8 @@ static void log_wait(struct kv *kv, uint32_t ms)
 	sigset_t stop;
 	int sig;
 
+	if (the_log.l_waiting)
+		the_log.l_waiting();
 	sigset_stop(&stop);
 	sig = sigtimedwait(&stop, NULL, &t);
 	if (sig < 0)
@@ -158,6 +161,11 @@ static void log_wait(struct kv *kv, uint32_t ms)
 void mds_log_web(const struct http_opts *web)
 {
 	the_log.l_web = web;
+}
+
+void mds_log_waiting(void (*fn)(void))
+{
+	the_log.l_waiting = fn;
 }
 
 /* Each reason once. systemd takes a standby for one that has started. */

@@ -20,6 +20,9 @@ int mds_log_check(const struct conf *conf, char *err, size_t errlen);
  * there. The caller's memory. Before mds_log_open. */
 struct http_opts;
 void mds_log_web(const struct http_opts *web);
+/* Called again and again while this process waits for the instance, on the thread of mds_log_open.
+ * Before that one. */
+void mds_log_waiting(void (*fn)(void));
 /* Opens m_kv, whose log is elsewhere, and returns when this process holds the instance: that may
  * take for ever. From then on m_store_lease is extended. SIGTERM and SIGINT, which are blocked, end
  * the process while it waits. What this process could not serve, it does not take: a copy that

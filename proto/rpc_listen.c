@@ -3,12 +3,22 @@
 #include "base/log.h"
 #include "proto/rpc_int.h"
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <time.h>
 #include <unistd.h>
 
 #define LISTEN_BACKLOG	4096
 #define BUSY_TRIES	100 /* 10 ms each */
 #define LISTEN_RETRY_MS 100
+#define HELD_MAX	1024
+
+/* A connection that waits for the loop to run. */
+struct held {
+	int h_fd;
+	socklen_t h_peerlen;
+	struct sockaddr_storage h_peer;
+};
 
 struct rpc_listener {
 	struct loop *ls_loop;
@@ -23,12 +33,17 @@ struct rpc_listener {
 	struct loop_timer ls_retry;
 	struct sockaddr_storage ls_peer;
 	socklen_t ls_peerlen;
+	struct held *ls_held; /* NULL: none was ever kept */
+	unsigned ls_nheld;
 };
 
 static void listener_free(struct rpc_listener *ls)
 {
 	if (ls->ls_fd >= 0)
 		close(ls->ls_fd);
+	for (unsigned i = 0; i < ls->ls_nheld; i++)
+		close(ls->ls_held[i].h_fd);
+	free(ls->ls_held);
 	free(ls->ls_loops);
 	free(ls);
 }
@@ -72,6 +87,57 @@ static void accepted(struct rpc_listener *ls, int fd)
 	}
 	metric_add(rpc_m_accepted, 1);
 	rpc_conn_start(c);
+}
+
+static void held_drop(struct rpc_listener *ls, unsigned i)
+{
+	close(ls->ls_held[i].h_fd);
+	memmove(&ls->ls_held[i], &ls->ls_held[i + 1], (--ls->ls_nheld - i) * sizeof(*ls->ls_held));
+}
+
+static bool has_gone(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+
+	return poll(&p, 1, 0) > 0;
+}
+
+unsigned rpc_listener_hold(struct rpc_listener *ls)
+{
+	if (!ls->ls_held)
+		ls->ls_held = calloc(HELD_MAX, sizeof(*ls->ls_held));
+	if (!ls->ls_held)
+		return 0;
+	/* This accept must not wait, and that of the loop must. */
+	fcntl(ls->ls_fd, F_SETFL, O_NONBLOCK);
+	for (unsigned n = 0; n < LISTEN_BACKLOG; n++) {
+		struct held h = {.h_peerlen = sizeof(h.h_peer)};
+
+		h.h_fd = accept4(ls->ls_fd, (struct sockaddr *)&h.h_peer, &h.h_peerlen,
+				 SOCK_CLOEXEC);
+		if (h.h_fd < 0)
+			break;
+		if (ls->ls_nheld == HELD_MAX)
+			held_drop(ls, 0);
+		ls->ls_held[ls->ls_nheld++] = h;
+	}
+	fcntl(ls->ls_fd, F_SETFL, 0);
+	for (unsigned i = ls->ls_nheld; i-- > 0;)
+		if (has_gone(ls->ls_held[i].h_fd))
+			held_drop(ls, i);
+	return ls->ls_nheld;
+}
+
+void rpc_listener_unhold(struct rpc_listener *ls)
+{
+	for (unsigned i = 0; i < ls->ls_nheld; i++) {
+		ls->ls_peer = ls->ls_held[i].h_peer;
+		ls->ls_peerlen = ls->ls_held[i].h_peerlen;
+		accepted(ls, ls->ls_held[i].h_fd);
+	}
+	free(ls->ls_held);
+	ls->ls_held = NULL;
+	ls->ls_nheld = 0;
 }
 
 static void accept_done(struct loop_io *io, int res, uint32_t flags)

@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -381,6 +382,36 @@ def test_an_idle_copy_keeps_its_place(w):
     check(w.sql(rows).count(","), 2)
 
 
+def backlog(port):
+    """How many connections wait to be accepted."""
+    with open("/proc/net/tcp", encoding="ascii") as f:
+        for line in f:
+            part = line.split()
+            if part[1].endswith(f":{port:04X}") and part[3] == "0A":
+                return int(part[4].split(":")[1], 16)
+    raise Failed(f"nobody listens at {port}")
+
+
+def test_connections_to_a_standby_wait_or_go(w):
+    both(w)
+    for _ in range(50):
+        socket.create_connection(("127.0.0.1", w.port["b"])).close()
+    # Who waits there is answered when it serves.
+    early = socket.create_connection(("127.0.0.1", w.port["b"]))
+    xid = b"\0\0\0\7"
+    call = xid + b"".join(n.to_bytes(4, "big") for n in (0, 2, 100003, 4, 0, 0, 0, 0, 0))
+    early.sendall((1 << 31 | len(call)).to_bytes(4, "big") + call)
+    eventually(lambda: backlog(w.port["b"]) == 0, 60, "the backlog of the standby is empty")
+    make_files(w.client("a"), "d", 3)
+    w.drop()
+    w.stop("a")
+    w.serves("b")
+    early.settimeout(60)
+    check(early.recv(8)[4:], xid)
+    early.close()
+    has_files(w.client("b"), "d", 3)
+
+
 def test_one_that_was_deposed_says_nothing_more(w):
     both(w)
     c, two = w.client("a"), w.client("a")
@@ -607,7 +638,10 @@ def test_what_cannot_serve_takes_nothing(w):
     w.sql("update weft.instance set batch = batch - 3, acked = batch - 3 where id = $")
     refuses(w, "ends before it")
     check(w.sql("select epoch, owner from weft.instance where id = $"), row)
-    # Also beside one that serves: it says so, and does not stand by.
+    # Also beside one that serves: it says so, and does not stand by. The table may have had what
+    # the log has lost.
+    w.sql("delete from weft.kv where inst = $;"
+          "update weft.fold set folded = 0, head = '' where inst = $")
     w.start("b")
     w.serves("b")
     refuses(w, "the copy")
