@@ -442,8 +442,8 @@ static void raise_files(void)
 	}
 }
 
-/* A standby listens. Data servers try it, and clients may by mistake: they wait until it serves, and
- * those that have gone must not fill the backlog. */
+/* A standby listens. Data servers try it, and clients may by mistake: they wait until it serves,
+ * and those that have gone must not fill the backlog. */
 static void main_hold(void)
 {
 	for (size_t i = 0; i < nlisteners; i++)

@@ -179,7 +179,7 @@ static void move_begun(const struct pg_move *mv, uint64_t last, uint64_t from)
 	else if (err)
 		return;
 	else
-		snprintf(why, sizeof(why), "the standby on %s lacks %lu batches after %u s",
+		snprintf(why, sizeof(why), "the standby on %s lacks %lu batches after %d s",
 			 mv->mv_target, (unsigned long)(last - has), READY_MS / 1000);
 	if (err || clock_mono_ms() - from > READY_MS)
 		move_refuse(mv, "begun", why);
@@ -562,9 +562,11 @@ static double gauge_view(void *arg)
 {
 	size_t at = (size_t)(uintptr_t)arg;
 	struct member_view v;
+	double figure;
 
 	member_look(&v);
-	return *(const double *)((const char *)&v + at);
+	memcpy(&figure, (const char *)&v + at, sizeof(figure));
+	return figure;
 }
 
 static double gauge_standbys(void *arg)

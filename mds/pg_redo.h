@@ -30,9 +30,11 @@ struct pg_redo_opts {
 	uint32_t po_inst;
 	uint32_t po_lease_ms; /* the same for all processes of the instance; at least 100 */
 	uint32_t po_rank_ms;  /* waits so much longer than the lease before it claims */
-	bool po_restoring; /* pg_redo_restore is called; else a log that waits for it is not taken */
+	/* pg_redo_restore is called; else a log that waits for it is not taken. */
+	bool po_restoring;
 	uint32_t po_replicas; /* 2: a commit is at a synchronous standby too; 1: not */
-	int po_wake; /* a descriptor; readable: this process is to end, and waits no more. 0: none */
+	/* A descriptor; readable: this process is to end, and waits no more. 0: none. */
+	int po_wake;
 	struct store_lease *po_lease;
 	/* The lease is this key in etcd, and not in PostgreSQL; NULL: it is not. The caller's until
 	 * after pg_redo_close, and its lk_held extends po_lease. */

@@ -284,7 +284,7 @@ static int move_follow(struct pg_member *m, uint32_t inst, uint64_t seq)
 			return rc;
 		nanosleep(&pause, NULL);
 	}
-	fprintf(stderr, "weft: the move of instance %u is not over after %u s; it is %s\n", inst,
+	fprintf(stderr, "weft: the move of instance %u is not over after %d s; it is %s\n", inst,
 		MOVE_MS / 1000, mv.mv_state);
 	return EXIT_NO_ANSWER;
 }

@@ -29,8 +29,8 @@ struct repair_job {
 	uint16_t incarnation;
 	uint64_t session, saved; /* saved: the progress in the row */
 	uint64_t orders;	 /* lo_order_pending */
-	/* restarts: how often it began again since it got as far as furthest; changed: once of these
-	 * because the file changed; pauses: how often before the pause is the longest */
+	/* restarts: how often it began again since it got as far as furthest; changed: once of
+	 * these because the file changed; pauses: how often before the pause is the longest */
 	unsigned source, restarts, pauses;
 	bool changed;
 	uint64_t furthest;

@@ -114,8 +114,8 @@ START_TEST(a_deposed_process_does_not_fold)
 }
 END_TEST
 
-/* A copy that says that it lives keeps its place in the log. Another one that was in the same folder
- * before is forgotten when it says nothing more, and copies elsewhere are not. */
+/* A copy that says that it lives keeps its place in the log. Another one that was in the same
+ * folder before is forgotten when it says nothing more, and copies elsewhere are not. */
 START_TEST(a_copy_that_lives_keeps_its_place)
 {
 	struct pg_options o = world_options("p", 4);

@@ -25,8 +25,8 @@ from daemons import get_metrics, program  # noqa: E402
 from nfs41 import err  # noqa: E402
 from sniffer import Sniffer  # noqa: E402
 from tls_wire import Certs  # noqa: E402
-import pg_store_test as log  # noqa: E402
-from pg_store_test import LEASE_S, ask, has_files, make_files  # noqa: E402
+import pg_world as log  # noqa: E402
+from pg_world import LEASE_S, ask, has_files, make_files  # noqa: E402
 
 INSTANCES = itertools.count(1)
 PORTS = itertools.count(12140, 2)

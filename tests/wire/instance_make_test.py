@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """weft instance make: what it writes, what it refuses, and that a server starts with it as far as
-PostgreSQL. The machines are those of cluster_test.py. Prints TAP. As root."""
+PostgreSQL. Prints TAP. As root."""
 import contextlib
 import os
 import re
@@ -9,12 +9,11 @@ import subprocess
 import sys
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import tap  # noqa: E402
 from harness import check  # noqa: E402
-from book_test import blocks  # noqa: E402
-from cluster_test import ENV, LONG, UID, machines, owners  # noqa: E402
+from handbook import blocks  # noqa: E402
+from cluster_machines import ENV, LONG, UID, machines, owners  # noqa: E402
 
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
 LOG = "host=192.0.2.5 dbname=postgres user=weft"

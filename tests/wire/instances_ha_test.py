@@ -20,9 +20,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from harness import *  # noqa: E402,F403
 from daemons import Http, environment, program  # noqa: E402
-import pg_store_test as base  # noqa: E402
-from book_test import blocks, pattern  # noqa: E402
-from pg_store_test import Postgres, ask, has_files, make_files  # noqa: E402
+import pg_world as base  # noqa: E402
+from handbook import blocks, pattern  # noqa: E402
+from pg_world import Postgres, ask, has_files, make_files  # noqa: E402
 
 NODES = ("n1", "n2")
 NUMBERS = itertools.count(1)
