@@ -290,7 +290,8 @@ def test_the_holder_tells_how_its_standbys_are(nodes):
     check((got["instance"], got["node"], got["holder"], got["held"], got["takeover"]["by"],
            [s["node"] for s in got["standbys"]]), (w.inst, "n1", "n1", True, "n1", ["n2"]))
     check(0 <= got["lease_age_s"] < base.LEASE_S, True, got)
-    check(0 <= series("weft_mds_lease_age_seconds") < base.LEASE_S, True)
+    age = series("weft_mds_lease_age_seconds")
+    check(0 <= age < base.LEASE_S, True, age)
     for part in ("detection", "claim", "filling", "serving"):
         check(round(1000 * series(f'weft_mds_takeover_seconds{{part="{part}"}}')),
               got["takeover"][part + "_ms"])
@@ -304,9 +305,10 @@ def test_the_holder_tells_how_its_standbys_are(nodes):
     try:
         has("standby-lags")
         event("standby", "s behind")
-        check(series("weft_mds_standby_lag_batches") >= 5, True)
-        check(series("weft_mds_standby_lag_bytes") > 0, True)
-        check(series("weft_mds_standby_lag_seconds") > 10, True)
+        # The bytes are of the newest look at the log, which comes once in a while.
+        for name, least in (("batches", 5), ("bytes", 1), ("seconds", 10)):
+            eventually(lambda n=name, x=least: series(f"weft_mds_standby_lag_{n}") >= x, 60,
+                       f"{name} that it lacks")
         said = nodes.weft("move", str(w.inst), "--to", "n2", status=1)
         check(re.search(r"the standby on n2 lacks \d+ batches after 5 s", said) is not None, True,
               said)
