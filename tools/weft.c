@@ -217,7 +217,7 @@ const struct command weft_commands[] = {
 	{"pg", "verify", 1, 1, false, cmd_pg_verify, pg_verify_options, "CONNINFO",
 	 "check the log of an instance in PostgreSQL and the table behind it: sums, gaps, and what "
 	 "a copy has. Exit 1 if something is wrong",
-	 "weft pg verify \"host=192.0.2.1 dbname=weft user=weft\" --store /var/lib/weft/mds",
+	 "weft pg verify \"host=192.0.2.1 dbname=weft\" --store /var/lib/weft/mds",
 	 GROUP_MACHINE, {NULL}},
 	{"instance", "list", 0, 0, false, cmd_instance_list, instance_options, "",
 	 "list the instances whose log is in PostgreSQL: who holds each, who stands by, and how "
@@ -226,9 +226,7 @@ const struct command weft_commands[] = {
 	{"instance", "make", 1, 1, false, cmd_instance_make, instance_make_options, "INSTANCE",
 	 "make this machine a node of an instance: check it, write its configuration and folder, "
 	 "start weft-mds@INSTANCE. Run again, it goes on",
-	 "weft instance make 2 --address 192.0.2.12 --interface eth0 --log \"host=192.0.2.5 "
-	 "dbname=postgres user=weft\" --cluster 01234567-89ab-cdef-0123-456789abcdef --dry-run", 0,
-	 {NULL}},
+	 "weft instance make 1 --address 192.0.2.11 --interface eth0 --dry-run", 0, {NULL}},
 	{"instance", "move", 1, 1, false, cmd_instance_move, instance_move_options, "INSTANCE",
 	 "move an instance to another node, and wait until it is served there",
 	 "weft instance move 2 --to node2", 0, {NULL}},
@@ -458,8 +456,8 @@ const struct command weft_commands[] = {
 	 "its NFSv3 calls",
 	 "weft trace --id 3.4711", GROUP_CLUSTER, {NULL}},
 	{"scrub", NULL, 0, 0, false, cmd_scrub, scrub_options, "",
-	 "compare what the data servers hold, content included, with the metadata, and repair "
-	 "what is safe to repair. After a restore, --remove-newer also deletes the data of "
+	 "compare what the data servers hold with the metadata, and repair; the content is "
+	 "compared too, and only what is safe is repaired. After a restore, --remove-newer also deletes the data of "
 	 "files that were made since the backup: IT IS LOST",
 	 "weft scrub --dry-run", GROUP_SERVERS, {NULL}},
 	/* These have options of their own, but for help; see weft_other_program(). */

@@ -45,7 +45,7 @@ static uint8_t *buffer_new(void)
 	return memset(p, 0, MOST);
 }
 
-static void die(const char *what)
+static _Noreturn void die(const char *what)
 {
 	fprintf(stderr, "tcp_floor: %s: %s\n", what, strerror(errno));
 	exit(1);

@@ -175,7 +175,8 @@ void crash_hook(const char *point)
 		_exit(9);
 }
 
-/* A store that crashed so. Returns how many commits were answered. */
+/* A store that crashed so. Returns how many commits were answered. The crash is on another thread:
+ * one commit more may be in the log whose answer was not counted. */
 static unsigned crashed_store(void)
 {
 	unsigned *acked = mmap(NULL, sizeof(*acked), PROT_READ | PROT_WRITE,
@@ -235,12 +236,14 @@ static long last_segment(char path[900])
 }
 
 /* What the cut leaves is cut off, or filled with zeros where the file's length is durable and its
- * bytes are not. Nothing is missing in the archive after recovery, and it is the same archive. */
-static void torn_at(long cut, long size, bool zeros, unsigned acked)
+ * bytes are not. Nothing is missing in the archive after recovery, and it is the same archive.
+ * Returns how many commits it has, which are as many as "have" unless that is 0. */
+static unsigned torn_at(long cut, long size, bool zeros, unsigned acked, unsigned have)
 {
 	struct kv_archive was, is;
 	char path[900];
 	struct kv *kv;
+	unsigned n;
 
 	shell("rm -rf %s/archive && cp -r --sparse=always %s.kept/. %s", dir, dir, dir);
 	ck_assert_int_eq(last_segment(path), size);
@@ -256,22 +259,25 @@ static void torn_at(long cut, long size, bool zeros, unsigned acked)
 		      "torn at byte %ld: the archive is another one", cut);
 	ck_assert_uint_eq(is.ka_first, was.ka_first);
 	ck_assert_uint_eq(is.ka_last, newest(kv));
-	ck_assert_uint_eq(archived(&is, 0), acked);
+	n = archived(&is, 0);
+	ck_assert_msg(n == acked || n == acked + 1, "%u commits, %u answered", n, acked);
+	ck_assert_uint_eq(n, have ? have : n);
 	kv_close(kv);
+	return n;
 }
 
 START_TEST(segment_that_a_crash_tore_takes_nothing_from_those_before)
 {
-	unsigned acked = crashed_store();
+	unsigned acked = crashed_store(), have = 0;
 	char path[900];
 	long size = last_segment(path);
 
 	shell("cp -r --sparse=always %s %s.kept", dir, dir);
 	/* The head, the first record's, and the end: each byte. */
 	for (long cut = 0; cut <= size; cut += cut < 60 || cut + 4 > size ? 1 : 43)
-		torn_at(cut, size, false, acked);
+		have = torn_at(cut, size, false, acked, have);
 	for (long cut = 0; cut < 60; cut += 9)
-		torn_at(cut, size, true, acked);
+		torn_at(cut, size, true, acked, have);
 	shell("rm -r %s.kept", dir);
 }
 END_TEST

@@ -597,7 +597,8 @@ def real_every_command_that_looks_prints_json(w):
                        "token create", "token revoke", "support", "backup", "restore",
                        "export-meta", "import-meta",
                        "trash restore", "trash empty", "cluster init", "cluster join", "pin",
-                       "pg init", "warm", "unpin", "job untag"):
+                       "pg init", "pg verify", "warm", "unpin", "job untag",
+                       "instance list", "instance make", "instance move", "instance drain"):
             continue
         if command not in given and args.strip("[]") != args and args:
             args = ""

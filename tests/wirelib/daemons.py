@@ -165,7 +165,10 @@ SPARSE = {f"weft_mds_ds_{n}" for n in (
     "weft_mds_export_operations_total", "weft_mds_export_bytes_total",
     "weft_mds_tag_operations_total", "weft_mds_tag_bytes_total",
     "weft_mds_scrub_end_timestamp_seconds", "weft_mds_scrub_findings", "weft_mds_scrub_stopped",
-    "weft_mds_certificate_end_timestamp_seconds", "weft_ds_certificate_end_timestamp_seconds"}
+    "weft_mds_certificate_end_timestamp_seconds", "weft_ds_certificate_end_timestamp_seconds"} | {
+    f"weft_mds_{n}" for n in (  # of a log in PostgreSQL
+        "standbys", "standby_lag_seconds", "standby_lag_batches", "standby_lag_bytes",
+        "lease_age_seconds", "takeover_seconds")}
 SUFFIXES = {"counter": ["_total"], "gauge": [""], "histogram": ["_bucket", "_count", "_sum"]}
 
 
