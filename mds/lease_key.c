@@ -2,9 +2,10 @@
 /*
  * lease_key.c - see lease_key.h.
  *
- * The key's value is "1 NUMBER COUNT OWNER", or "1 free". NUMBER is of one taking, COUNT rises with
- * each extension that is tried. So of an extension whose answer did not come, a later answer tells
- * whether it was made, and which.
+ * The key's value is "1 NUMBER COUNT L OWNER", or "1 free". NUMBER is of one taking, COUNT rises
+ * with each extension that is tried. So of an extension whose answer did not come, a later answer
+ * tells whether it was made, and which. L is the holder's, in ms: who has a shorter one waits for
+ * it all the same.
  *
  * The thread that extends is the only user of the handle of etcd while it runs; the others use it
  * before it begins and after it has ended.
@@ -35,6 +36,7 @@ struct lease_key {
 	struct etcd_row k_row;	   /* the key as it was seen or written last */
 	bool k_seen;		   /* by a look that counts */
 	uint64_t k_since, k_at;	   /* it is unchanged since; the newest look */
+	uint32_t k_its_ms;	   /* L of the holder; 0: nothing says it */
 	char k_number[17];	   /* of this taking */
 	uint64_t k_count, k_tried; /* the last one that etcd made; that was sent */
 	uint64_t k_sent[SENT];	   /* when */
@@ -115,7 +117,17 @@ static int give_id(struct lease_key *k, uint64_t until, struct etcd_answer *a)
 	return etcd_rows(k->k_etcd, ID_KEY, k->k_row.er_key, until, a);
 }
 
-int lease_key_look(struct lease_key *k, uint32_t inst, const uint8_t ident[16])
+/* What the value says of the holder's L; 0: nothing. A word of digits alone is one. */
+static uint32_t lease_in(const char *value)
+{
+	unsigned ms = 0;
+	char after = 0;
+
+	return sscanf(value, "1 %*[0-9a-f] %*[0-9] %9u%c", &ms, &after) == 2 && after == ' ' ? ms
+											     : 0;
+}
+
+int lease_key_look(struct lease_key *k, uint32_t inst, const uint8_t ident[16], uint32_t its_ms)
 {
 	uint64_t began = clock_boot_ns(), until = began + quick_ns(k), now;
 	char hex[33], key[ETCD_TEXT];
@@ -148,6 +160,9 @@ int lease_key_look(struct lease_key *k, uint32_t inst, const uint8_t ident[16])
 		k->k_since = now;
 	k->k_id = a.ea_row[0];
 	k->k_row = a.ea_row[1];
+	k->k_its_ms = lease_in(k->k_row.er_value);
+	if (its_ms > k->k_its_ms)
+		k->k_its_ms = its_ms;
 	k->k_at = now;
 	k->k_seen = true;
 	return answered(k, NULL);
@@ -155,7 +170,8 @@ int lease_key_look(struct lease_key *k, uint32_t inst, const uint8_t ident[16])
 
 bool lease_key_due(const struct lease_key *k)
 {
-	uint64_t wait = (uint64_t)k->k_o.lk_lease_ms + k->k_o.lk_rank_ms;
+	uint32_t own = k->k_o.lk_lease_ms, its = k->k_its_ms;
+	uint64_t wait = (uint64_t)(its > own ? its : own) + k->k_o.lk_rank_ms;
 
 	return k->k_seen &&
 	       (!strcmp(k->k_row.er_value, FREE) || k->k_at - k->k_since >= wait * 1000000);
@@ -165,7 +181,8 @@ bool lease_key_due(const struct lease_key *k)
 
 static void value_of(const struct lease_key *k, uint64_t count, char out[ETCD_TEXT])
 {
-	snprintf(out, ETCD_TEXT, "1 %s %" PRIu64 " %s", k->k_number, count, k->k_owner);
+	snprintf(out, ETCD_TEXT, "1 %s %" PRIu64 " %u %s", k->k_number, count, k->k_o.lk_lease_ms,
+		 k->k_owner);
 }
 
 /* etcd has the value with this count, which is a change of the key. */

@@ -5,7 +5,8 @@
  *
  * One process holds the key: only it changes the value, by transactions that compare what it wrote
  * last. Each change that etcd made extends the lease to 0.75 L after its question was sent
- * (CLOCK_BOOTTIME). Another process takes the key when it saw it unchanged for L, or free.
+ * (CLOCK_BOOTTIME). Another process takes the key when it saw it unchanged for L, its own or the
+ * holder's, whichever is longer, or free.
  *
  * Errors are negative errno. -EAGAIN: no answer now, or too late a one; lease_key_why() says more.
  */
@@ -16,7 +17,7 @@
 struct lease_key_opts {
 	struct etcd_opts lk_etcd;
 	const char *lk_owner; /* names this process, for people */
-	uint32_t lk_lease_ms; /* L; the same for all processes of the instance */
+	uint32_t lk_lease_ms; /* L */
 	uint32_t lk_rank_ms;  /* waits so much longer than L before it takes the key */
 	/* Of the holder that serves; on another thread, and must not block. held: the lease lives
 	 * until end_ns. */
@@ -33,9 +34,11 @@ int lease_key_open(struct lease_key **out, const struct lease_key_opts *o, char 
 void lease_key_close(struct lease_key *k);
 
 /* The following four: one thread at a time. Reads the key of the instance whose log has this
- * identity; waits L / 4 at most. */
-int lease_key_look(struct lease_key *k, uint32_t inst, const uint8_t ident[16]);
-/* Has the key been free, or unchanged in quick answers without a gap for L and the rank? */
+ * identity; waits L / 4 at most. its_ms: L of the holder, as the row of the instance has it; 0: not
+ * known. The key says it too: who took it may not be in the row yet. */
+int lease_key_look(struct lease_key *k, uint32_t inst, const uint8_t ident[16], uint32_t its_ms);
+/* Has the key been free, or unchanged in quick answers without a gap for the longer L and the rank?
+ */
 bool lease_key_due(const struct lease_key *k);
 /* Takes the key as lease_key_look() has seen it last, and extends it from now on, on a thread of
  * its own. -EAGAIN: it has changed, or that is not known; look again. */

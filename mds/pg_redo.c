@@ -101,7 +101,7 @@ static int look_key(struct pg_redo *pr, const struct pg_row *row, bool *due, cha
 		    size_t errlen)
 {
 	char where[PG_LEASE];
-	int rc = lease_key_look(pr->pr_key, pr->pr_o.o_inst, row->r_ident);
+	int rc = lease_key_look(pr->pr_key, pr->pr_o.o_inst, row->r_ident, row->r_lease_ms);
 
 	*due = false;
 	if (rc) {

@@ -153,6 +153,7 @@ struct process {
 	struct etcd *p_etcd;
 	_Atomic uint64_t p_end;
 	_Atomic bool p_lost;
+	uint32_t p_its_ms; /* what the row says */
 };
 
 static const uint8_t ident[16] = {1, 2, 3};
@@ -202,7 +203,7 @@ static bool live(struct process *p)
 
 static int look(struct process *p)
 {
-	return lease_key_look(p->p_key, 1, ident);
+	return lease_key_look(p->p_key, 1, ident, p->p_its_ms);
 }
 
 /* Looks until it is due, or so many ms are over. */
@@ -370,6 +371,37 @@ START_TEST(a_key_that_changes_is_not_due)
 	ck_assert(!atomic_load(&a.p_lost));
 	end(&a);
 	ck_assert(becomes_due(&b, 60000));
+	end(&b);
+}
+END_TEST
+
+/* A process with a shorter lease than the holder's waits for that one: the key says it, and where
+ * the key is gone, the row does. */
+START_TEST(the_longer_lease_is_waited_for)
+{
+	struct process a, b;
+	uint64_t from;
+
+	holds(&a, 4000);
+	atomic_store(&a.p_etcd->e_fault, NOT_MADE);
+	start(&b, 1000);
+	ck_assert(becomes_due(&b, 60000));
+	ck_assert(!live(&a));
+	ck_assert_int_eq(lease_key_take(b.p_key), 0);
+	end(&b);
+	end(&a);
+	begin();
+	start(&b, 1000);
+	b.p_its_ms = 3000;
+	from = clock_boot_ns();
+	while (clock_boot_ns() - from < 2000000000) {
+		look(&b);
+		ck_assert_int_eq(lease_key_take(b.p_key), -EAGAIN);
+		usleep(5000);
+	}
+	ck_assert(!fake.f_row[1].er_mod);
+	ck_assert(becomes_due(&b, 60000));
+	ck_assert_uint_ge(clock_boot_ns() - from, 3000000000);
 	end(&b);
 }
 END_TEST
@@ -542,6 +574,7 @@ int main(void)
 		an_answer_that_was_lost_deposes_nobody,
 		a_key_that_another_wrote_or_removed_deposes,
 		a_key_that_changes_is_not_due,
+		the_longer_lease_is_waited_for,
 		a_gap_between_looks_begins_anew,
 		two_leases_never_live,
 		answers_are_understood,
