@@ -712,8 +712,10 @@ int pg_redo_look(struct pg_redo *pr, bool *due, char *err, size_t errlen)
 	rc = look_locked(pr, &row, err, errlen);
 	*due = !rc && pg_watch_due(pr->pr_watch);
 	/* Its holder lives. Where the row stands still, a slow write would make a gap between the
-	 * looks, and the claim would wait longer. */
-	if (!rc && !*due && (row.r_beat != pr->pr_beat || row.r_epoch != pr->pr_epoch))
+	 * looks, and the claim would wait longer. Where the lease is in etcd, the row alone does
+	 * not say when it is due. */
+	if (!rc && !row.r_free && (pr->pr_key || !*due) &&
+	    (row.r_beat != pr->pr_beat || row.r_epoch != pr->pr_epoch))
 		keep_locked(pr);
 	if (!rc) {
 		pr->pr_beat = row.r_beat;

@@ -166,6 +166,23 @@ def test_reads_go_on_while_postgresql_is_away(w):
     check("serving: boot" in w.log("b"), False, "a standby that serves")
 
 
+def test_a_standby_keeps_its_place_in_the_log(w):
+    """It tells PostgreSQL what it has, and that it lives. Else the holder keeps the log, and
+    forgets it after a day."""
+    both(w)
+    make_files(w.client("a"), "d", 5)
+    where = f"from weft.reader where inst = $ and starts_with(name, (select node || ':' " \
+            f"from weft.member where inst = $ and role = 'standby')) and name like '%:{w.top}/b %'"
+
+    def reader():
+        batch, seen = w.sql(f"select batch, extract(epoch from seen) {where}").split("|")
+        return int(batch), float(seen)
+    eventually(lambda: w.sql(f"select count(*) {where}") == "1", 60, "b is known")
+    before = reader()
+    eventually(lambda: reader()[1] > before[1], 60, "b says that it lives")
+    eventually(lambda: reader()[0] > before[0], 90, "b says what it has")
+
+
 def test_nothing_is_answered_while_etcd_is_away(w):
     both(w)
     c = w.client("a")
