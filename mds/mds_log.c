@@ -333,6 +333,31 @@ failed:
 	return rc;
 }
 
+/* PostgreSQL takes only UTF-8: a byte that is none, as of a character that was cut, becomes '?'. */
+static void only_utf8(char *s)
+{
+	unsigned char *p = (unsigned char *)s;
+
+	while (*p) {
+		unsigned n = *p < 0x80		       ? 1
+			     : *p >= 0xc2 && *p < 0xe0 ? 2
+			     : *p >> 4 == 0xe	       ? 3
+			     : *p >= 0xf0 && *p < 0xf5 ? 4
+						       : 0;
+		bool ok = n;
+
+		/* Too long a form, a surrogate, above U+10FFFF. */
+		if (n > 2)
+			ok = !(*p == 0xe0 && p[1] < 0xa0) && !(*p == 0xed && p[1] > 0x9f) &&
+			     !(*p == 0xf0 && p[1] < 0x90) && !(*p == 0xf4 && p[1] > 0x8f);
+		for (unsigned i = 1; ok && i < n; i++)
+			ok = p[i] >> 6 == 2;
+		if (!ok)
+			*p = '?';
+		p += ok ? n : 1;
+	}
+}
+
 static int make_owner(const char *node, const char *store, char *err, size_t errlen)
 {
 	char id[17] = "";
@@ -342,9 +367,11 @@ static int make_owner(const char *node, const char *store, char *err, size_t err
 		snprintf(the_log.l_node, sizeof(the_log.l_node), "%s", node);
 	else
 		gethostname(the_log.l_node, sizeof(the_log.l_node) - 1);
+	only_utf8(the_log.l_node);
 	/* The end of the path says more than its beginning. */
 	snprintf(the_log.l_owner, sizeof(the_log.l_owner), "%.40s:%s", the_log.l_node,
 		 strlen(store) > 45 ? store + strlen(store) - 45 : store);
+	only_utf8(the_log.l_owner);
 	snprintf(the_log.l_copy, sizeof(the_log.l_copy), "%s %s", the_log.l_owner, id);
 	return rc;
 }

@@ -45,11 +45,12 @@
 #define PG_WHY	   240
 #define PG_HEAD	   128
 #define PG_LEASE   48
+#define PG_OWNER   96
 
 struct pg_options {
 	const char *o_conninfo; /* libpq's; several hosts; kept by the caller while it is used */
 	uint32_t o_inst;
-	const char *o_owner;  /* who claims: a node's name, for people */
+	const char *o_owner;  /* who claims, for people; UTF-8 with less than PG_OWNER bytes */
 	uint32_t o_lease_ms;  /* L, at least 100. A claim writes it into the row, and the others
 			       * wait for it where their own is shorter */
 	uint32_t o_answer_ms; /* a statement has so long, then its outcome is unknown; 0: L */

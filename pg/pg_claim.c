@@ -46,7 +46,8 @@ int pg_watch_open(struct pg_watch **out, const struct pg_options *o)
 	*out = NULL;
 	if (!w)
 		return err;
-	if (o->o_lease_ms < 100 || o->o_replicas < 1 || o->o_replicas > 2) {
+	if (o->o_lease_ms < 100 || o->o_replicas < 1 || o->o_replicas > 2 ||
+	    strlen(o->o_owner) >= PG_OWNER) {
 		free(w);
 		return -EINVAL;
 	}
@@ -301,7 +302,7 @@ int pg_watch_claim(struct pg_watch *w, struct pg_log **out)
 {
 	uint64_t deadline = pg_in_ms(2 * w->w_o.o_lease_ms + pg_answer_ms(&w->w_o));
 	struct pg_conn *c;
-	char owner[128];
+	char owner[PG_CLAIM];
 	bool doubt = false;
 	uint64_t pid;
 	int err;
@@ -313,7 +314,7 @@ int pg_watch_claim(struct pg_watch *w, struct pg_log **out)
 	if (!c)
 		return -EAGAIN;
 	/* It is used once. */
-	snprintf(owner, sizeof(owner), "%.60s %016llx%s%s", w->w_o.o_owner,
+	snprintf(owner, sizeof(owner), "%s %016llx%s%s", w->w_o.o_owner,
 		 (unsigned long long)pg_random(), *w->w_lease ? " " : "", w->w_lease);
 	pid = (uint64_t)PQbackendPID(c->c_pg);
 	err = claim_row(w, c, owner, deadline, &doubt);

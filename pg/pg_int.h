@@ -10,6 +10,8 @@
 
 /* ---- pg_conn.c: a connection that never blocks past a deadline ---- */
 
+/* A claim's name: o_owner, a number, and where its lease is. */
+enum { PG_CLAIM = PG_OWNER + 18 + PG_LEASE };
 enum { PG_HOSTS = 16 };
 struct pg_target {
 	PQconninfoOption *t_opts;

@@ -47,7 +47,7 @@ struct pg_statements pg_statements = {
 
 struct pg_log {
 	struct pg_target l_target;
-	char l_owner[128], l_name[64];
+	char l_owner[PG_CLAIM], l_name[64];
 	uint32_t l_inst, l_lease_ms, l_answer_ms, l_replicas;
 	uint64_t l_epoch;
 	void (*l_on_held)(void *arg, uint64_t end_ns);

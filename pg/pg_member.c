@@ -313,7 +313,8 @@ static const char list[] =
 	" m.seen > now() - interval '5 s' as up from member m where m.inst = i.id"
 	" and m.role = 'standby' and m.seen > now() - interval '1 day') s) as standbys"
 	" from instance i left join place p on p.inst = i.id left join member h on h.inst = i.id"
-	" and i.owner <> '' and h.name = left(i.owner, -17)"
+	" and i.owner <> '' and h.name = regexp_replace(i.owner,"
+	" ' [0-9a-f]{16}( etcd:[^ ]*)?$', '')"
 	" where $1 = 0 or i.id = $1) x";
 
 int pg_member_list(struct pg_member *m, uint32_t inst, char **json)

@@ -370,6 +370,12 @@ static int drain_one(struct pg_member *m, uint32_t inst, const char *from, unsig
 	if (rc)
 		return rc;
 	json_array_foreach(all, n, i) if (j_num(i, "instance") == inst) one = i;
+	/* It may be here. */
+	if (one && json_is_true(json_object_get(one, "held")) &&
+	    !json_is_string(json_object_get(one, "holder"))) {
+		fprintf(stderr, "weft: instance %u: its holder does not say where it is\n", inst);
+		rc = EXIT_FAILED;
+	}
 	if (one && !strcmp(j_str(one, "holder"), from)) {
 		to = drain_target(all, one, from);
 		if (to)

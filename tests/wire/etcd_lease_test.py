@@ -10,6 +10,7 @@ processes of it. A packet socket counts what leaves the port of one.
 import contextlib
 import glob
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -21,7 +22,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 from harness import *  # noqa: E402,F403
-from daemons import get_metrics, program  # noqa: E402
+from daemons import environment, get_metrics, program  # noqa: E402
 from nfs41 import err  # noqa: E402
 from sniffer import Sniffer  # noqa: E402
 from tls_wire import Certs  # noqa: E402
@@ -181,6 +182,47 @@ def test_a_standby_keeps_its_place_in_the_log(w):
     before = reader()
     eventually(lambda: reader()[1] > before[1], 60, "b says that it lives")
     eventually(lambda: reader()[0] > before[0], 90, "b says what it has")
+
+
+def weft(w, *args, status=0):
+    done = subprocess.run(
+        [program("weft"), "instance", *args, "--log",
+         f"host={w.pg.dir}/p dbname=postgres user=weft"], capture_output=True, text=True,
+        timeout=120, check=False, env=environment("weft"))
+    check(done.returncode, status, f"weft instance {args}: {done.stdout}{done.stderr}")
+    return done.stdout if not status else done.stderr
+
+
+def mine(w):
+    """The instance, as the list shows it."""
+    return [i for i in json.loads(weft(w, "list", "--json")) if i["instance"] == w.inst][0]
+
+
+def test_list_and_drain_know_the_holder(w):
+    """Also where its name is long, and is cut within a character."""
+    nodes, top = {"a": "n" * 31 + "\u00f6" * 8, "b": "n2"}, w.top + "/" + "\u00f6" * 60
+    os.mkdir(top)
+    for name, node in nodes.items():
+        w.start(name, f"mds.store={top}/{name}", f"mds.node={node}")
+        if name == "a":
+            w.serves("a")
+    eventually(lambda: [(s["node"], s["up"], s["lag_batches"]) for s in mine(w)["standbys"]]
+               == [("n2", True, 0)], 60, "a standby")
+    eventually(lambda: mine(w)["holder"], 60, "the holder says where it is")
+    check((mine(w)["holder"], mine(w)["held"]), (nodes["a"], True))
+    make_files(w.client("a"), "d", 5)
+    said = weft(w, "drain", nodes["a"])
+    check(f"1 instances have left {nodes['a']}" in said, True, said)
+    check(w.ended("a"), 75)
+    w.serves("b")
+    check(mine(w)["holder"], "n2")
+    has_files(w.client("b"), "d", 5)
+    # Of a holder that does not say where it is, nothing is known.
+    stand_still(w.run["b"].pid)
+    w.sql("delete from weft.member where inst = $ and role = 'holder'")
+    said = weft(w, "drain", "n2", status=1)
+    check(f"instance {w.inst}: its holder does not say where it is" in said, True, said)
+    w.run["b"].send_signal(signal.SIGCONT)
 
 
 def test_nothing_is_answered_while_etcd_is_away(w):

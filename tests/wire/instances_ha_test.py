@@ -37,9 +37,13 @@ class Pair(base.World):
         self.port = {"a": port, "b": port + 1, "ds": port + 2}
         self.ended_with, self.lock, self.over = [], threading.Lock(), False
         self.keeper = None
+        # PostgreSQL has the end of the path, of 45 bytes: this begins within a character.
+        self.stores = self.top + "/" + "\u00f6" * 60
+        os.mkdir(self.stores)
 
     def keys(self, name, *more):
-        return super().keys(name, f"mds.node={NODES['ab'.index(name)]}", *more)
+        return super().keys(name, f"mds.node={NODES['ab'.index(name)]}",
+                            f"mds.store={self.stores}/{name}", *more)
 
     def keep(self):
         """Starts again what ends, until the end of the test."""
