@@ -223,8 +223,10 @@ bool etcd_parse_error(const char *text, size_t len, char why[ETCD_TEXT])
 	for (char *c = why; *c; c++)
 		if (*c < ' ' || *c > '~')
 			*c = '?';
-	/* The second is what it says to who sends no token. */
-	token = json_integer_value(code) == UNAUTHENTICATED || strstr(why, "user name is empty");
+	/* The second is what it says to who sends no token, the third of a JSON Web Token that is
+	 * older than the last change of a user or a role. */
+	token = json_integer_value(code) == UNAUTHENTICATED || strstr(why, "user name is empty") ||
+		strstr(why, "auth store is old");
 	json_decref(o);
 	return token;
 }

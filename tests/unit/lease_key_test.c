@@ -502,6 +502,8 @@ END_TEST
 #define B0   "d2VmdC9sZWFzZS9pZA=="
 #define B1   "d2VmdC9sZWFzZS8xLzAw"
 
+#define OLD_TOKEN "{\"code\":3,\"message\":\"etcdserver: revision of auth store is old\"}"
+
 static int parse(const char *text, struct etcd_answer *a)
 {
 	return etcd_parse(text, strlen(text), K0, K1, a);
@@ -527,6 +529,7 @@ START_TEST(answers_are_understood)
 	ck_assert_str_eq(token, "a.1");
 	ck_assert(etcd_parse_error("{\"message\":\"x\",\"code\":16}", 25, why));
 	ck_assert_str_eq(why, "x");
+	ck_assert(etcd_parse_error(OLD_TOKEN, strlen(OLD_TOKEN), why));
 	ck_assert(!etcd_parse_error("no\nmore", 7, why));
 	ck_assert_str_eq(why, "no");
 }

@@ -36,12 +36,18 @@ PORTS = itertools.count(12140, 2)
 class Etcd:
     """One etcd of one member, with its files in memory."""
 
-    def __init__(self, certs=None):
+    def __init__(self, certs=None, tokens=False):
         self.certs, self.more = certs, []
         where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self.top = tempfile.mkdtemp(prefix="weft-etcd.", dir=where)
         self.port = next(PORTS)
         self.url = f"http{'s' if certs else ''}://127.0.0.1:{self.port}"
+        self.tokens = ["--auth-token", f"jwt,pub-key={self.top}/pub,priv-key={self.top}/priv,"
+                       "sign-method=RS256,ttl=10m"] if tokens else []
+        if tokens:
+            for what in (["genrsa", "-out", f"{self.top}/priv", "2048"],
+                         ["rsa", "-in", f"{self.top}/priv", "-pubout", "-out", f"{self.top}/pub"]):
+                subprocess.run(["openssl", *what], capture_output=True, check=True, timeout=60)
         self.start()
 
     def start(self):
@@ -52,13 +58,24 @@ class Etcd:
                 ["etcd", "--data-dir", f"{self.top}/data", "--listen-client-urls", self.url,
                  "--advertise-client-urls", self.url, "--listen-peer-urls", peer,
                  "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
-                 "--logger", "zap", "--log-level", "warn", *self.tls()], stdout=out, stderr=out)
+                 "--logger", "zap", "--log-level", "warn", *self.tls(), *self.tokens], stdout=out,
+                stderr=out)
         eventually(lambda: self.ctl("endpoint", "health", good=None)[0] == 0, 60, "etcd answers")
 
     def tls(self):
         c = self.certs
         return [] if not c else ["--cert-file", c["server"], "--key-file", c["server.key"],
                                  "--client-cert-auth", "--trusted-ca-file", c["ca"]]
+
+    def needs_users(self):
+        """Users, and which keys they may write: root, and weft."""
+        for what in (["user", "add", "root:r"], ["user", "grant-role", "root", "root"],
+                     ["user", "add", "weft:secret"], ["role", "add", "weft"],
+                     ["role", "grant-permission", "weft", "--prefix=true", "readwrite",
+                      "weft/lease/"],
+                     ["user", "grant-role", "weft", "weft"], ["auth", "enable"]):
+            self.ctl(*what)
+        self.more = ["--user", "root:r"]
 
     def ctl(self, *what, good=0):
         c = self.certs
@@ -377,13 +394,7 @@ def test_tls_a_user_and_endpoints_that_are_away(w):
     certs.make("nameless", "ca", "extendedKeyUsage=clientAuth", subject="/O=weft")
     etcd = Etcd(certs)
     try:
-        for what in (["user", "add", "root:r"], ["user", "grant-role", "root", "root"],
-                     ["user", "add", "weft:secret"], ["role", "add", "weft"],
-                     ["role", "grant-permission", "weft", "--prefix=true", "readwrite",
-                      "weft/lease/"],
-                     ["user", "grant-role", "weft", "weft"], ["auth", "enable"]):
-            etcd.ctl(*what)
-        etcd.more = ["--user", "root:r"]
+        etcd.needs_users()
         with open(f"{w.top}/password", "w", encoding="ascii") as f:
             f.write("wrong\n")
         # Nobody listens at the first; the second does not answer.
@@ -413,6 +424,28 @@ def test_tls_a_user_and_endpoints_that_are_away(w):
         w.says("a", "certificate")
         check(w.log("a").count("serving: boot"), 1)
         deaf.close()
+    finally:
+        etcd.down()
+
+
+def test_a_token_that_a_change_of_users_made_old_is_renewed(w):
+    """etcd refuses a JSON Web Token for that, in other words than one that is over."""
+    etcd = Etcd(tokens=True)
+    try:
+        etcd.needs_users()
+        with open(f"{w.top}/password", "w", encoding="ascii") as f:
+            f.write("secret\n")
+        w.start("a", f"mds.log_lease_in=etcd:{etcd.url}", "mds.etcd_user=weft",
+                f"mds.etcd_password={w.top}/password")
+        w.serves("a")
+        c = w.client("a")
+        d = make_files(c, "d", 3)
+        etcd.ctl("user", "add", "other:x")
+        # It must have asked etcd again, more than once.
+        asked = gauge(w, "etcd_requests_total")
+        eventually(lambda: gauge(w, "etcd_requests_total") > asked + 8, 60, "questions to etcd")
+        c.ok(putfh(d), create(DIR, "more"))
+        check("auth store is old" in w.log("a"), False, w.log("a")[-800:])
     finally:
         etcd.down()
 
