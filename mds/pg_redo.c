@@ -169,9 +169,14 @@ static int redo_has(void *log, uint64_t batch, const uint8_t sum[KV_REDO_SUM], c
  * changed, and is not claimed. */
 static int claim(struct pg_redo *pr, struct pg_log **out, char *err, size_t errlen)
 {
-	int rc = pr->pr_key ? lease_key_take(pr->pr_key) : 0;
-	uint64_t from = clock_mono_ms();
+	uint64_t from;
+	int rc;
 
+	/* A claim that it did not live to give back would keep the others out. */
+	if (told(pr))
+		return fail(-ECANCELED, err, errlen, NULL);
+	rc = pr->pr_key ? lease_key_take(pr->pr_key) : 0;
+	from = clock_mono_ms();
 	if (rc) {
 		lease_key_why(pr->pr_key, err, errlen);
 		return rc;

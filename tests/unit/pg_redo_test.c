@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pg_redo_test.c - how a process with its log in PostgreSQL ends (mds/pg_redo.h). At a real primary
+ * with two synchronous standbys.
+ */
+#include "mds/pg_redo.h"
+#include "tests/unit/pg_world.h"
+#include <errno.h>
+#include <sys/eventfd.h>
+
+static struct store_lease lease;
+
+static struct pg_redo *redo(uint32_t inst, int wake)
+{
+	struct pg_options o = world_options("p", inst);
+	struct pg_redo_opts ro = {.po_conninfo = o.o_conninfo,
+				  .po_owner = "test",
+				  .po_copy = "test 1",
+				  .po_inst = inst,
+				  .po_lease_ms = WORLD_L,
+				  .po_replicas = 2,
+				  .po_wake = wake,
+				  .po_lease = &lease};
+	uint8_t id[KV_REDO_ID];
+	struct pg_redo *pr;
+	char err[512];
+	bool due = false;
+
+	store_lease_init(&lease, 0);
+	ck_assert_msg(!pg_redo_open(&pr, &ro, err, sizeof(err)), "%s", err);
+	WAIT_FOR(!pg_redo_kv(pr)->r_ops->ro_id(pr, id, err, sizeof(err)));
+	WAIT_FOR(!pg_redo_look(pr, &due, err, sizeof(err)) && due);
+	return pr;
+}
+
+static int take(struct pg_redo *pr)
+{
+	struct kv_redo_end end;
+	char err[512];
+
+	return pg_redo_kv(pr)->r_ops->ro_take(pr, &end, err, sizeof(err));
+}
+
+/* Between the look that says that it may claim and the claim, it is told to end. */
+START_TEST(one_that_is_to_end_claims_nothing)
+{
+	int wake = eventfd(1, EFD_CLOEXEC);
+	uint64_t n;
+	struct pg_redo *pr;
+
+	ck_assert_int_eq(read(wake, &n, sizeof(n)), sizeof(n));
+	pr = redo(1, wake);
+	ck_assert_int_eq(write(wake, &n, sizeof(n)), sizeof(n));
+	ck_assert_int_eq(take(pr), -ECANCELED);
+	ck_assert_int_eq(pg_redo_close(pr), 0);
+	/* Also what is under way in PostgreSQL ends before this. */
+	sql("p", "begin; lock table instance; commit");
+	ck_assert_str_eq(sql("p", "select epoch || owner from instance where id = 1"), "0");
+	close(wake);
+}
+END_TEST
+
+int main(void)
+{
+	const TTest *const tests[] = {one_that_is_to_end_claims_nothing, NULL};
+	Suite *s = suite_create("pg_redo");
+	int status;
+
+	if (!world_may_run()) {
+		puts("1..0 # SKIP no PostgreSQL that may run here (tools/setup tests)");
+		return 0;
+	}
+	if (!world_make()) {
+		puts("1..1\nnot ok 1 - PostgreSQL starts");
+		world_try("end");
+		return 1;
+	}
+	unit_add(s, "pg_redo", NULL, NULL, 180, tests);
+	status = unit_run(s);
+	world_try("end");
+	return status;
+}
