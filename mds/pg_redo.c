@@ -528,11 +528,11 @@ static void *folder(void *arg)
 	return NULL;
 }
 
-/* Waits a moment. -ECANCELED: the process is to end. */
+/* Waits a moment. -ECANCELED: the process is to end, or waits for PostgreSQL no more. */
 static int pause_or_end(const struct pg_redo *pr)
 {
 	usleep(PAUSE_MS * 1000);
-	return told(pr) ? -ECANCELED : 0;
+	return told(pr) || atomic_load(&pr->pr_stop) ? -ECANCELED : 0;
 }
 
 static int renew(struct pg_redo *pr, struct pg_log *l)
@@ -547,8 +547,8 @@ static int renew(struct pg_redo *pr, struct pg_log *l)
 	do {
 		n = pg_fold_step(f, pg_log_epoch(l), FOLD_BYTES);
 		rc = n > 0 ? -EAGAIN : n < 0 ? (int)n : pg_log_renew(l);
-		if (rc == -EAGAIN && n <= 0)
-			rc = pause_or_end(pr) ? -ECANCELED : -EAGAIN;
+		if (rc == -EAGAIN && n <= 0 && pause_or_end(pr))
+			rc = -ECANCELED;
 	} while (rc == -EAGAIN);
 	pg_fold_close(f);
 	return rc;
@@ -602,8 +602,11 @@ int pg_redo_whole(struct pg_redo *pr, char *err, size_t errlen)
 {
 	int rc;
 
-	while ((rc = pg_log_renewed(atomic_load(&pr->pr_log))) == -EAGAIN && !pause_or_end(pr))
-		;
+	do {
+		rc = pg_log_renewed(atomic_load(&pr->pr_log));
+		if (rc == -EAGAIN && pause_or_end(pr))
+			rc = -ECANCELED;
+	} while (rc == -EAGAIN);
 	return rc ? fail(rc, err, errlen, NULL) : 0;
 }
 

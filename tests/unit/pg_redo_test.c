@@ -60,9 +60,26 @@ START_TEST(one_that_is_to_end_claims_nothing)
 }
 END_TEST
 
+/* The end of --restored waits for PostgreSQL, until this process waits no more. */
+START_TEST(one_that_was_stopped_waits_no_more)
+{
+	struct pg_redo *pr = redo(2, 0);
+	char err[512];
+
+	WAIT_FOR(!take(pr));
+	sql("p", "update instance set restored = 1 where id = 2");
+	WAIT_FOR(!pg_redo_whole(pr, err, sizeof(err)));
+	ck_assert_str_eq(sql("p", "select restored from instance where id = 2"), "0");
+	pg_redo_stop(pr);
+	ck_assert_int_eq(pg_redo_whole(pr, err, sizeof(err)), -ECANCELED);
+	pg_redo_close(pr);
+}
+END_TEST
+
 int main(void)
 {
-	const TTest *const tests[] = {one_that_is_to_end_claims_nothing, NULL};
+	const TTest *const tests[] = {one_that_is_to_end_claims_nothing,
+				      one_that_was_stopped_waits_no_more, NULL};
 	Suite *s = suite_create("pg_redo");
 	int status;
 
