@@ -305,8 +305,14 @@ int lease_key_take(struct lease_key *k)
 	value_of(k, 1, value);
 	if (etcd_swap(k->k_etcd, rows, 2, ID_KEY, k->k_row.er_key, value, now + quick_ns(k), &a))
 		return answered(k, etcd_why(k->k_etcd));
-	if (!a.ea_done)
+	/* libcurl sends it again where a connection ends that was kept: the first one was made. */
+	if (!a.ea_done && a.ea_row[1].er_mod && !strcmp(a.ea_row[1].er_value, value) &&
+	    !strcmp(a.ea_row[0].er_value, k->k_id.er_value)) {
+		k->k_id = a.ea_row[0];
+		a.ea_revision = a.ea_row[1].er_mod;
+	} else if (!a.ea_done) {
 		return answered(k, "another process was quicker");
+	}
 	extended(k, 1, a.ea_revision);
 	answered(k, NULL);
 	k->k_stop = false;

@@ -21,8 +21,14 @@ enum fault {
 	NO_ANSWER,  /* it is made, and the answer is lost */
 	NOT_MADE,   /* the question is lost */
 	LATE_MADE,  /* it is made before the next question but one, and the answer is lost */
+	TWICE,	    /* the question comes twice, and the second answer is what is heard */
 	OTHER_ETCD, /* another etcd answers */
 };
+
+static bool is_heard(int fault)
+{
+	return fault == FINE || fault == TWICE || fault == OTHER_ETCD;
+}
 
 struct swap {
 	struct etcd_row s_rows[ROWS];
@@ -109,7 +115,7 @@ int etcd_rows(struct etcd *e, const char *key0, const char *key1, uint64_t until
 	(void)until_ns;
 	*out = (struct etcd_answer){0};
 	atomic_fetch_add(&e->e_asked, 1);
-	if (fault != FINE && fault != OTHER_ETCD)
+	if (!is_heard(fault))
 		return -EAGAIN;
 	pthread_mutex_lock(&fake.f_lock);
 	rows_of(fault, out);
@@ -134,8 +140,10 @@ int etcd_swap(struct etcd *e, const struct etcd_row *rows, unsigned n, const cha
 	pthread_mutex_lock(&fake.f_lock);
 	if (fault == LATE_MADE && fake.f_nlate < LATE) {
 		fake.f_late[fake.f_nlate++] = s;
-	} else if (fault == FINE || fault == NO_ANSWER) {
+	} else if (fault == FINE || fault == TWICE || fault == NO_ANSWER) {
 		make_late();
+		if (fault == TWICE)
+			made(&s);
 		out->ea_done = made(&s);
 		out->ea_revision = fake.f_revision;
 	}
@@ -143,7 +151,7 @@ int etcd_swap(struct etcd *e, const struct etcd_row *rows, unsigned n, const cha
 		rows_of(fault, out);
 	pthread_mutex_unlock(&fake.f_lock);
 	atomic_fetch_add(&e->e_asked, 1);
-	return fault == FINE || fault == OTHER_ETCD ? 0 : -EAGAIN;
+	return is_heard(fault) ? 0 : -EAGAIN;
 }
 
 /* ---- a process ---- */
@@ -301,6 +309,25 @@ static bool has_asked(struct process *p)
 {
 	return atomic_load(&p->p_etcd->e_asked) >= 3;
 }
+
+/* The process that took the key is told that it changed: it is its own value. */
+START_TEST(a_taking_that_was_sent_twice_is_one)
+{
+	struct process a;
+
+	start(&a, 1000);
+	ck_assert(becomes_due(&a, 60000));
+	atomic_store(&a.p_etcd->e_fault, TWICE);
+	ck_assert_int_eq(lease_key_take(a.p_key), 0);
+	lease_key_serve(a.p_key);
+	ck_assert(atomic_load(&a.p_end));
+	atomic_store(&a.p_etcd->e_asked, 0);
+	wait_for(has_asked, &a);
+	ck_assert(!atomic_load(&a.p_lost));
+	end(&a);
+	ck_assert_str_eq(fake.f_row[1].er_value, "1 free");
+}
+END_TEST
 
 /* In each way in which an answer is lost, the holder stays the holder. */
 START_TEST(an_answer_that_was_lost_deposes_nobody)
@@ -574,6 +601,7 @@ int main(void)
 	const TTest *const tests[] = {
 		an_absent_key_is_waited_for_and_a_free_one_is_not,
 		the_lease_lives_while_etcd_answers_and_counts_from_the_question,
+		a_taking_that_was_sent_twice_is_one,
 		an_answer_that_was_lost_deposes_nobody,
 		a_key_that_another_wrote_or_removed_deposes,
 		a_key_that_changes_is_not_due,
