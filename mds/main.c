@@ -764,6 +764,7 @@ static void main_serve(const struct conf *conf)
 		 (unsigned long)su->su_boot, nloops, conf_bool(conf, "mds.sync") ? "on" : "OFF");
 	if (!restoring)
 		journal_add(EV_STARTED, "", 0, "boot %lu", (unsigned long)su->su_boot);
+	mds_log_heard();
 	pthread_create(&tid, NULL, wait_signals, &signals);
 	for (unsigned i = 1; i < nloops; i++)
 		if (!runs || pthread_create(&runs[i], NULL, run_loop, loops[i]))

@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sodium.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,7 @@ static struct {
 	struct lease_key *l_key; /* NULL: the lease is in PostgreSQL */
 	char l_node[64], l_owner[96], l_copy[128];
 	int l_told; /* readable while a signal to stop is pending; open until the process ends */
+	_Atomic bool l_heard; /* mds_log_heard(): another thread takes that signal */
 	char l_said[512]; /* why this process waits, as it was logged last */
 	void (*l_waiting)(void);
 	const struct http_opts *l_web;
@@ -194,8 +196,8 @@ static bool passes(int rc)
 }
 
 /* Of a process that holds the instance and does not serve yet. It waits for PostgreSQL in many
- * places, so this ends the process. No client was answered: nothing is lost. Once it serves,
- * another thread takes the signal, and it is pending no more. */
+ * places, so this ends the process. No client was answered: nothing is lost. Once another thread
+ * takes the signal, that one ends the process in order: a second signal must not break that off. */
 static void *hear(void *arg)
 {
 	struct mds *m = arg;
@@ -205,6 +207,8 @@ static void *hear(void *arg)
 		struct kv_redo_state st = {0};
 
 		poll(&p, 1, away ? 0 : -1);
+		if (atomic_load(&the_log.l_heard))
+			return NULL;
 		if (!(p.revents & POLLIN)) {
 			away = 0;
 			continue;
@@ -215,7 +219,7 @@ static void *hear(void *arg)
 			pg_redo_kv(the_log.l_redo)->r_ops->ro_state(the_log.l_redo, &st);
 		pthread_mutex_unlock(&the_log.l_lock);
 		away = st.rs_up && store_lease_live(&m->m_store_lease) ? 1 : away + 50;
-		if (away >= UNSERVED_MS) {
+		if (away >= UNSERVED_MS && !atomic_load(&the_log.l_heard)) {
 			log_warn("a signal to stop, and the log in PostgreSQL does not answer: "
 				 "stopping without it, before anything was served");
 			_exit(1);
@@ -230,6 +234,11 @@ static int hear_begin(struct mds *m)
 	int rc = -pthread_create(&t, NULL, hear, m);
 
 	return rc ? rc : -pthread_detach(t);
+}
+
+void mds_log_heard(void)
+{
+	atomic_store(&the_log.l_heard, true);
 }
 
 /* Takes the log, or follows it: one step. A claim by a process that cannot serve would keep out one

@@ -114,8 +114,12 @@ def test_an_end_does_not_wait_for_postgresql(w):
     w.clients[0].begin(putfh(d), create(DIR, "made"))
     w.says("a", "PostgreSQL is away")
     w.run["a"].terminate()
+    w.says("a", "signal 15: stopping")
+    # Who is impatient changes nothing.
+    w.run["a"].terminate()
     check(w.ended("a") != 0, True, "status")
     w.says("a", "does not answer: stopping without it")
+    check("before anything was served" in w.log("a"), False, w.log("a")[-800:])
     w.pg("resume", "p")
     # A standby ends at once.
     w.start("a")
