@@ -80,6 +80,7 @@ static unsigned nloops;
 static bool restoring;
 static struct live *live;    /* the keys that change while this process runs */
 static atomic_bool restored; /* every data server has reported what it saw */
+static bool failed;	     /* main_fail() */
 
 static void usage(bool asked)
 {
@@ -94,9 +95,12 @@ static void usage(bool asked)
 	exit(asked ? 0 : 2);
 }
 
+/* On the main thread, while no other one uses the store. An instance that this process has goes to
+ * one that can serve it. */
 static void die(const char *what, const char *why)
 {
 	log_error("%s%s%s", what, why ? ": " : "", why ? why : "");
+	mds_log_give_up(&mds);
 	exit(1);
 }
 
@@ -215,20 +219,18 @@ static void main_rdma_check(const struct conf *conf)
 		die_conf("mds.pool: RDMA needs at least 16 MiB");
 }
 
-static void listen_rdma(const struct conf *conf)
+static int listen_rdma(const struct conf *conf)
 {
 	struct rpc_rdma_opts opts = {.ro_loops = loops, .ro_nloops = nloops};
 	char *copy = strdup(conf_str(conf, "mds.rdma")), *save = NULL,
 	     *a = copy ? strtok_r(copy, ", ", &save) : NULL;
-	int err;
+	int err = 0;
 
 	if (a) {
 		rpc_rdma_conf(&opts, conf);
 		err = rpc_rdma_start(&opts);
-		if (err)
-			die("mds.rdma", strerror(-err));
 	}
-	for (; a; a = strtok_r(NULL, ", ", &save)) {
+	for (; a && !err; a = strtok_r(NULL, ", ", &save)) {
 		struct sockaddr_storage ss;
 		socklen_t len;
 
@@ -236,10 +238,9 @@ static void listen_rdma(const struct conf *conf)
 		if (!err)
 			err = rpc_listen_rdma(loops[0], (struct sockaddr *)&ss, len, &service, NULL,
 					      NULL);
-		if (err)
-			die("mds.rdma", strerror(-err));
 	}
 	free(copy);
+	return err;
 }
 
 /* ---- housekeeping ---- */
@@ -361,6 +362,12 @@ static void *run_loop(void *arg)
 	return NULL;
 }
 
+static void stop_loops(void)
+{
+	for (unsigned i = 0; i < nloops; i++)
+		loop_stop(loops[i]);
+}
+
 static sigset_t signals;
 
 /* Called before any thread starts: all threads inherit the mask, and only one takes signals. */
@@ -421,8 +428,7 @@ static void *wait_signals(void *arg)
 	log_info("signal %d: stopping", sig);
 	sd_notify(0, "STOPPING=1");
 	mds_addr_stop();
-	for (unsigned i = 0; i < nloops; i++)
-		loop_stop(loops[i]);
+	stop_loops();
 	mds_log_ending(&mds);
 	return NULL;
 }
@@ -533,8 +539,7 @@ static void may_serve(void *arg)
 	(void)arg;
 	if (restoring) {
 		atomic_store(&restored, true);
-		for (unsigned i = 0; i < nloops; i++)
-			loop_stop(loops[i]);
+		stop_loops();
 		return;
 	}
 	mds.m_st->st_started_ns = st_now_ns(mds.m_st);
@@ -726,6 +731,14 @@ static struct admin_health_opts main_health(const struct conf *conf)
 	};
 }
 
+/* What die() is before other threads use the store: this process ends in order. */
+static void main_fail(const char *what, const char *why)
+{
+	log_error("%s%s%s", what, why ? ": " : "", why ? why : "");
+	failed = true;
+	stop_loops();
+}
+
 static void main_serve(const struct conf *conf)
 {
 	const struct ns_super *su = ns_super(mds.m_ns);
@@ -744,6 +757,7 @@ static void main_serve(const struct conf *conf)
 				      .ao_console = conf_str(conf, "mds.console"),
 				      .ao_console_login_ms = conf_msec(conf, "mds.console_login")};
 	const char *metrics = conf_str(conf, "mds.metrics");
+	unsigned running = 1; /* loops; this thread is one */
 	char err[512];
 	int err_no;
 
@@ -753,10 +767,10 @@ static void main_serve(const struct conf *conf)
 	tick.t_fire = on_tick;
 	loop_timer_start(loops[0], &tick, TICK_MS);
 	if (job_damage_open(&mds))
-		die("cannot start a thread", NULL);
-	if (admin_start(&admin, &web, &ops, err, sizeof(err)) ||
-	    (*metrics && admin_open_metrics(admin, metrics, err, sizeof(err))))
-		die(err, NULL);
+		main_fail("cannot start a thread", NULL);
+	else if (admin_start(&admin, &web, &ops, err, sizeof(err)) ||
+		 (*metrics && admin_open_metrics(admin, metrics, err, sizeof(err))))
+		main_fail(err, NULL);
 	if (!*conf_str(conf, "mds.exports"))
 		log_warn("mds.exports is not set: only this machine may use this server, with root "
 			 "squashed to nobody");
@@ -766,29 +780,34 @@ static void main_serve(const struct conf *conf)
 		journal_add(EV_STARTED, "", 0, "boot %lu", (unsigned long)su->su_boot);
 	mds_log_heard();
 	pthread_create(&tid, NULL, wait_signals, &signals);
-	for (unsigned i = 1; i < nloops; i++)
-		if (!runs || pthread_create(&runs[i], NULL, run_loop, loops[i]))
-			die("mds.threads", "cannot start a thread");
-	listen_rdma(conf);
-	err_no = restoring ? 0 : mds_addr_start(mds.m_kv, &mds.m_store_lease, loops, nloops);
+	for (; running < nloops && !failed; running += !failed)
+		if (!runs || pthread_create(&runs[running], NULL, run_loop, loops[running]))
+			main_fail("mds.threads", "cannot start a thread");
+	err_no = failed ? 0 : listen_rdma(conf);
 	if (err_no)
-		die("mds.addresses", strerror(-err_no));
+		main_fail("mds.rdma", strerror(-err_no));
+	err_no = restoring || failed
+			 ? 0
+			 : mds_addr_start(mds.m_kv, &mds.m_store_lease, loops, nloops);
+	if (err_no)
+		main_fail("mds.addresses", strerror(-err_no));
 	sd_notifyf(0, "READY=1\nSTATUS=boot %lu: %s", (unsigned long)su->su_boot,
 		   "waiting for a data server to confirm that the store is up to date");
-	for (size_t i = 0; i < nlisteners; i++)
+	for (size_t i = 0; i < nlisteners && !failed; i++)
 		rpc_listener_unhold(listeners[i]);
 	loop_run(loops[0]);
 	/* The loops have snapshots of the store, and state that is destroyed below. */
-	for (unsigned i = 1; i < nloops; i++)
+	for (unsigned i = 1; i < running; i++)
 		pthread_join(runs[i], NULL);
 	free(runs);
 	ds_reg_stopped(mds.m_dsc);
-	admin_stop(admin);
+	if (admin)
+		admin_stop(admin);
 	job_damage_close(&mds);
 	for (unsigned i = 0; i < nloops; i++)
 		op_thread_end(&mds.m_thread[i]);
 	if (!restoring)
-		journal_add(EV_STOPPED, "", 0, "by a signal");
+		journal_add(EV_STOPPED, "", 0, failed ? "it cannot serve" : "by a signal");
 	journal_close();
 	if (atomic_load(&restored))
 		make_whole();
@@ -797,6 +816,8 @@ static void main_serve(const struct conf *conf)
 	mds_log_close();
 	if (atomic_load(&restored) && mds_store_whole(conf, err, sizeof(err)))
 		die(err, NULL);
+	if (failed)
+		exit(1);
 	log_info("stopped");
 }
 

@@ -527,6 +527,8 @@ int mds_log_open(struct mds *m, const struct conf *conf, const struct ns_identit
 
 void mds_log_give_up(struct mds *m)
 {
+	if (!the_log.l_redo)
+		return;
 	if (m->m_kv)
 		kv_close(m->m_kv);
 	m->m_kv = NULL;

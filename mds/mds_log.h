@@ -36,8 +36,9 @@ int mds_log_whole(char *err, size_t errlen);
 /* From now on the caller takes SIGTERM and SIGINT, and calls mds_log_ending when one has come. Until
  * then they end this process, at once if the log does not answer. */
 void mds_log_heard(void);
-/* The store could not be opened: closes m_kv, and gives the instance up if this process has it, so
- * that another one need not wait for its lease. */
+/* This process cannot serve: closes m_kv, which nothing uses any more, and gives the instance up if
+ * this process has it, so that another one need not wait for its lease. Does nothing where no log
+ * elsewhere is open. */
 void mds_log_give_up(struct mds *m);
 /* Questions about the lease to etcd, and those without an answer, since the start; 0 if the lease
  * is not there. Any thread. */

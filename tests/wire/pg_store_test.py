@@ -501,6 +501,22 @@ def test_what_cannot_serve_takes_nothing(w):
     check(int(w.sql("select epoch from weft.instance where id = $")), int(has) + 1)
 
 
+def test_what_fails_before_it_serves_gives_the_instance_up(w):
+    owner = "select epoch, owner from weft.instance where id = $"
+    with open(f"{w.top}/keytab", "wb") as f:
+        f.write(b"no keys")
+    refuses(w, "mds.keytab: ", f"mds.keytab={w.top}/keytab")
+    check(w.sql(owner), "1|", "a process that did not come to its last thread")
+    with socket.socket() as port:
+        port.bind(("127.0.0.1", 0))
+        port.listen()
+        refuses(w, "mds.metrics: ", f"mds.metrics=127.0.0.1:{port.getsockname()[1]}", status=1)
+    check(w.sql(owner), "2|", "one that had its threads")
+    check("serving: boot" in w.log("a"), False)
+    w.start("a")
+    w.serves("a")
+
+
 def test_a_row_that_is_gone_ends_the_process(w):
     w.start("a")
     w.serves("a")
