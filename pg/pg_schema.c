@@ -12,8 +12,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { ANSWER_MS = 30000, NAME_MAX_LEN = 63 };
+/* All of it has so long; what is in use is tried again for BUSY_MS. */
+enum { ANSWER_MS = 30000, BUSY_MS = 5000, PAUSE_MS = 100, NAME_MAX_LEN = 63 };
+
+/* Two at a time: the second waits, and finds all. A statement that waits for a lock on a table
+ * holds back all appends that come after it, so it waits a short time only. */
+static const char begin[] = "begin; set local client_min_messages = warning;"
+			    "select pg_advisory_xact_lock(2004318574);"
+			    "set local lock_timeout = '200ms'";
 
 static const char tables[] =
 	"create schema if not exists weft;"
@@ -60,8 +68,17 @@ static const char tables[] =
 	"revoke all on function weft.free_part(int), weft.standbys() from public;"
 	"insert into weft.meta values (2);";
 
-/* From version 1. */
+/* From version 1. A program looks at the version when it connects, and not again. One of version 1
+ * would claim by the rules of that version. Who connects from here on waits for the lock, and then
+ * finds the new version. */
 static const char upgrade[] =
+	"lock table weft.meta in access exclusive mode;"
+	"do $$ declare who text; begin"
+	" select string_agg(distinct regexp_replace(application_name, ' [0-9a-f]{16}$', '') ||"
+	" coalesce(' from ' || host(client_addr), ''), ', ') into who from pg_stat_activity"
+	" where datname = current_database() and application_name ~ '^weft(-[a-z]+)? [0-9]';"
+	" if who is not null then raise object_in_use using message ="
+	" 'stop weft-mds on all machines first: connected are ' || who; end if; end $$;"
 	"alter table weft.instance add column lease_ms int8 not null default 0,"
 	" add column restored int8 not null default 0;"
 	"update weft.meta set version = 2;";
@@ -98,8 +115,22 @@ bool pg_has_password(const char *conninfo)
 	return has;
 }
 
-/* Several statements at once. While the schema is made nobody else uses it, and a lost connection
- * undoes all of it: the last one is the commit. */
+/* What went wrong, for people. -EBUSY: something is in use. */
+static int failed(struct pg_conn *c, const PGresult *res)
+{
+	const char *said = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY),
+		   *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+	bool locked = state && !strcmp(state, "55P03"); /* lock_not_available */
+
+	if (locked)
+		said = "a lock of another program is on the tables: try again";
+	else if (!said)
+		said = PQresultErrorMessage(res);
+	snprintf(c->c_why, PG_WHY, "%.*s", (int)strcspn(said, "\n"), said);
+	return locked || (state && !strcmp(state, "55006")) ? -EBUSY : -EIO;
+}
+
+/* Several statements at once. A lost connection undoes all of them: the last one is the commit. */
 static int run(struct pg_conn *c, const char *sql, uint64_t deadline)
 {
 	PGresult *res;
@@ -120,13 +151,8 @@ static int run(struct pg_conn *c, const char *sql, uint64_t deadline)
 		if (!res)
 			return err;
 		if (PQresultStatus(res) != PGRES_COMMAND_OK &&
-		    PQresultStatus(res) != PGRES_TUPLES_OK) {
-			const char *said = PQresultErrorMessage(res);
-
-			if (!err)
-				snprintf(c->c_why, PG_WHY, "%.*s", (int)strcspn(said, "\n"), said);
-			err = -EIO;
-		}
+		    PQresultStatus(res) != PGRES_TUPLES_OK)
+			err = err ? err : failed(c, res);
 		PQclear(res);
 	}
 }
@@ -166,11 +192,8 @@ static int make(struct pg_conn *c, struct pg_init *i, uint64_t deadline)
 
 	if (!role)
 		return -EINVAL;
-	/* Two at a time: the second waits, and finds all. */
-	err = run(c,
-		  "begin; set local client_min_messages = warning;"
-		  "select pg_advisory_xact_lock(2004318574)",
-		  deadline);
+	i->i_new = false;
+	err = run(c, begin, deadline);
 	if (!err)
 		version = ask(c, "select (to_regclass('weft.meta') is not null)::int", NULL,
 			      deadline);
@@ -217,12 +240,11 @@ static int make(struct pg_conn *c, struct pg_init *i, uint64_t deadline)
 
 int pg_init(struct pg_init *i, char why[PG_WHY])
 {
-	uint64_t deadline = pg_in_ms(ANSWER_MS);
+	uint64_t deadline = pg_in_ms(ANSWER_MS), busy = pg_in_ms(BUSY_MS);
 	struct pg_target t;
 	struct pg_conn c;
 	int err;
 
-	i->i_new = false;
 	if (i->i_inst > 65535) {
 		snprintf(why, PG_WHY, "an instance is a number up to 65535");
 		return -EINVAL;
@@ -241,8 +263,8 @@ int pg_init(struct pg_init *i, char why[PG_WHY])
 			 PQserverVersion(c.c_pg) / 10000);
 		err = -ENOTSUP;
 	}
-	if (!err)
-		err = make(&c, i, deadline);
+	while (!err && (err = make(&c, i, deadline)) == -EBUSY && clock_boot_ns() < busy)
+		err = run(&c, "rollback", deadline) || usleep(PAUSE_MS * 1000) ? -EAGAIN : 0;
 	/* Not sent, the commit leaves nothing behind. */
 	if (!err)
 		err = run(&c, "commit", deadline);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pg_row_test.c - what an instance's row in PostgreSQL tells other processes (pg/pg.h): the lease
- * of the one that holds it. At a real primary with two synchronous standbys.
+ * of the one that holds it; and how the tables come to be. At a real primary with two synchronous
+ * standbys.
  */
 #include "tests/unit/pg_world.h"
 #include <errno.h>
@@ -43,12 +44,19 @@ START_TEST(older_tables_are_brought_to_this_version)
 	char why[PG_WHY] = "";
 	struct pg_row row;
 	struct pg_log *l;
+	PGconn *old = raw("p");
 
 	sql("p", "update instance set batch = 7, epoch = 3 where id = 2");
 	sql("p", "alter table instance drop column lease_ms, drop column restored; update meta set "
 		 "version = 1");
 	WAIT_FOR(pg_watch_look(w, &row) == -ENOTSUP);
 	ck_assert_msg(strstr(pg_watch_why(w), "version 1"), "%s", pg_watch_why(w));
+	/* A program of that version has found it, and would not look again. */
+	PQclear(PQexec(old, "set application_name = 'weft-watch 2 0123456789abcdef'"));
+	ck_assert_int_eq(pg_init(&i, why), -EBUSY);
+	ck_assert_msg(strstr(why, "stop weft-mds") && strstr(why, "are weft-watch 2"), "%s", why);
+	ck_assert_str_eq(sql("p", "select version from meta"), "1");
+	PQfinish(old);
 	ck_assert_msg(!pg_init(&i, why), "%s", why);
 	ck_assert(!i.i_new);
 	WAIT_FOR(!pg_watch_look(w, &row));
