@@ -97,11 +97,13 @@ static const char grants[] =
 static const char instance[] =
 	"insert into weft.instance (id) values (%1$lld) on conflict do nothing;"
 	"insert into weft.fold (inst) values (%1$lld) on conflict do nothing;"
-	"create table if not exists weft.log_%1$lld_0 partition of weft.log for values in (%2$lld);"
-	"create table if not exists weft.log_%1$lld_1 partition of weft.log for values in (%3$lld);"
-	"create table if not exists weft.log_%1$lld_2 partition of weft.log for values in (%4$lld);"
-	"create table if not exists weft.log_%1$lld_3 partition of weft.log for values in "
-	"(%5$lld);";
+	/* "partition of" would lock weft.log against the appends of all instances. */
+	"do $$ declare t text; begin for i in 0..3 loop"
+	" t := 'weft.log_%1$lld_' || i;"
+	" if to_regclass(t) is null then"
+	" execute 'create table ' || t || ' (like weft.log including all)';"
+	" execute 'alter table weft.log attach partition ' || t || ' for values in ('"
+	" || %2$lld + i || ')'; end if; end loop; end $$;";
 
 bool pg_has_password(const char *conninfo)
 {
@@ -231,7 +233,7 @@ static int make(struct pg_conn *c, struct pg_init *i, uint64_t deadline)
 		err = run(c, sql, deadline);
 	}
 	if (!err && n >= 0) {
-		snprintf(sql, sizeof(sql), instance, n, 4 * n, 4 * n + 1, 4 * n + 2, 4 * n + 3);
+		snprintf(sql, sizeof(sql), instance, n, 4 * n);
 		err = run(c, sql, deadline);
 	}
 	PQfreemem(role);

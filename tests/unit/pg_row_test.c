@@ -71,6 +71,49 @@ START_TEST(older_tables_are_brought_to_this_version)
 }
 END_TEST
 
+/* Who reads the log for long does not make the holders of other instances wait for a new one. */
+START_TEST(an_instance_is_made_beside_others)
+{
+	struct pg_init i = {.i_conninfo = world_text(world_conninfo("p", "postgres")),
+			    .i_role = "weft",
+			    .i_inst = 11};
+	struct pg_options o = world_options("p", 10), other = o;
+	struct pg_watch *w = world_watch(&o), *v;
+	struct pg_log *l = world_claim(w), *m;
+	PGconn *c = raw("p");
+	char why[PG_WHY] = "";
+	PGresult *r = PQexec(c, "begin; select count(*) from log");
+
+	ck_assert_int_eq(PQresultStatus(r), PGRES_TUPLES_OK);
+	PQclear(r);
+	ck_assert_msg(!pg_init(&i, why), "%s", why);
+	ck_assert_int_eq(append(l, "a"), 0);
+	other.o_inst = 11;
+	v = world_watch(&other);
+	m = world_claim(v);
+	ck_assert_int_eq(append(m, "b"), 0);
+	pg_log_close(m, true);
+	pg_watch_close(v);
+	/* What it cannot have soon, it does not wait for. */
+	r = PQexec(c, "lock table log in share update exclusive mode");
+	ck_assert_int_eq(PQresultStatus(r), PGRES_COMMAND_OK);
+	PQclear(r);
+	i.i_inst = 12;
+	ck_assert_int_eq(pg_init(&i, why), -EBUSY);
+	ck_assert_msg(strstr(why, "try again"), "%s", why);
+	ck_assert_int_eq(append(l, "c"), 0);
+	ck_assert_str_eq(sql("p", "select count(*) from instance where id = 12"), "0");
+	PQfinish(c);
+	ck_assert_msg(!pg_init(&i, why), "%s", why);
+	ck_assert_str_eq(sql("p", "select count(*) from pg_inherits where inhparent = "
+				  "'log'::regclass and inhrelid::regclass::text like "
+				  "'log_12_%%'"),
+			 "4");
+	pg_log_close(l, false);
+	pg_watch_close(w);
+}
+END_TEST
+
 static int no_decode(const void *data, size_t len, pg_write_fn *write, void *arg)
 {
 	return write(arg, (struct iovec){(void *)data, len}, (struct iovec){"", 0});
@@ -158,7 +201,8 @@ int main(void)
 {
 	const TTest *const tests[] = {
 		a_claim_waits_for_the_lease_of_the_holder, older_tables_are_brought_to_this_version,
-		a_deposed_process_does_not_fold, a_copy_that_lives_keeps_its_place, NULL};
+		an_instance_is_made_beside_others, a_deposed_process_does_not_fold,
+		a_copy_that_lives_keeps_its_place, NULL};
 	Suite *s = suite_create("pg_row");
 	int status;
 
