@@ -153,6 +153,9 @@ static void log_wait(struct kv *kv, uint32_t ms)
 	log_info("signal %d: stopping", sig);
 	sd_notify(0, "STOPPING=1");
 	log_waits_no_more();
+	/* The signal is pending no more, so what waits for the log has to hear it in this way: a
+	 * claim may have been made, and the archive be read while the store is closed. */
+	pg_redo_stop(the_log.l_redo);
 	if (kv)
 		kv_close(kv);
 	mds_log_close();

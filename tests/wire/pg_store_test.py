@@ -190,6 +190,35 @@ def test_a_signal_is_heard_between_the_claim_and_service(w):
     w.serves("b")
 
 
+def test_a_signal_is_heard_by_a_standby_whose_claim_found_no_log(w):
+    w.start("a")
+    w.serves("a")
+    w.start("b", "mds.backup_log=64M")
+    w.says("b", "standby: another process holds instance")
+    make_files(w.client("a"), "d", 20)
+    w.drop()
+    # The next claim takes away what b reads after it.
+    w.sql("create function weft.lose() returns trigger language plpgsql security definer as"
+          " 'begin revoke select on weft.log from weft; return new; end';"
+          "create trigger lose after update on weft.instance for each row"
+          " when (old.epoch <> new.epoch and new.id = $) execute function weft.lose()")
+    try:
+        # Its last batches are in no checkpoint of b yet, so its archive reads them at the end.
+        w.stop("a")
+        # Before that line it would only end its claim.
+        w.says("b", "PostgreSQL answers again")
+        w.run["b"].terminate()
+        check(w.ended("b"), 0)
+        eventually(lambda: w.sql("select owner from weft.instance where id = $") == "", 60,
+                   "b gives the instance up")
+    finally:
+        w.sql("drop function weft.lose cascade; grant select on weft.log to weft")
+    check("serving: boot" in w.log("b"), False)
+    w.start("b")
+    w.serves("b")
+    has_files(w.client("b"), "d", 20)
+
+
 def test_a_standby_takes_over_from_one_that_was_killed(w):
     both(w)
     c = w.client("a")
