@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 /* A read fetches so many bytes; a fold takes so many; a copy that says nothing for KEPT_S seconds
@@ -61,6 +62,7 @@ struct pg_redo {
 	pthread_mutex_t pr_fold_lock;
 	pthread_cond_t pr_fold_wake; /* pr_fold_stop */
 	bool pr_folds, pr_fold_stop;
+	int pr_fold_told; /* readable: pr_fold_stop, for a statement that waits; 0: none */
 };
 
 static int fail(int rc, char *err, size_t errlen, const char *why)
@@ -612,8 +614,14 @@ int pg_redo_whole(struct pg_redo *pr, char *err, size_t errlen)
 
 int pg_redo_fold(struct pg_redo *pr)
 {
-	int rc = pg_fold_open(&pr->pr_fold, &pr->pr_o, decode);
+	struct pg_options o = pr->pr_o;
+	int rc;
 
+	o.o_wake = eventfd(0, EFD_CLOEXEC);
+	if (o.o_wake < 0)
+		return -errno;
+	pr->pr_fold_told = o.o_wake;
+	rc = pg_fold_open(&pr->pr_fold, &o, decode);
 	if (!rc)
 		rc = -pthread_create(&pr->pr_folder, NULL, folder, pr);
 	pr->pr_folds = !rc;
@@ -626,6 +634,8 @@ static void fold_stop(struct pg_redo *pr)
 	pr->pr_fold_stop = true;
 	pthread_cond_signal(&pr->pr_fold_wake);
 	pthread_mutex_unlock(&pr->pr_fold_lock);
+	if (pr->pr_folds && eventfd_write(pr->pr_fold_told, 1))
+		log_error("eventfd: %s", strerror(errno));
 }
 
 static void fold_end(struct pg_redo *pr)
@@ -634,6 +644,8 @@ static void fold_end(struct pg_redo *pr)
 		pthread_join(pr->pr_folder, NULL);
 	if (pr->pr_fold)
 		pg_fold_close(pr->pr_fold);
+	if (pr->pr_fold_told)
+		close(pr->pr_fold_told);
 }
 
 /* ---- begin and end ---- */

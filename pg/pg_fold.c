@@ -172,6 +172,7 @@ int pg_fold_open(struct pg_fold **out, const struct pg_options *o, pg_decode_fn 
 		free(f);
 		return err;
 	}
+	f->f_target.t_wake = pg_wake(o);
 	f->f_inst = o->o_inst;
 	f->f_decode = decode;
 	*out = f;

@@ -144,6 +144,27 @@ def test_an_end_does_not_wait_for_an_append_that_is_refused(w):
     w.says("a", "does not answer: stopping without it")
 
 
+@contextlib.contextmanager
+def table_is_locked(w):
+    """Another's lock keeps the table for a minute. Gives the process that has it."""
+    with subprocess.Popen(["bash", os.path.join(SRC, "tests/ha/pgcluster"), w.pg.dir, "sql", "p",
+                           "begin; lock table weft.kv in access exclusive mode;"
+                           " select pg_sleep(55)"], stdout=subprocess.DEVNULL) as lock:
+        try:
+            eventually(lambda: w.sql("select count(*) from pg_locks where granted and"
+                                     " mode = 'AccessExclusiveLock' and"
+                                     " relation = 'weft.kv'::regclass") == "1", what="the lock")
+            yield lock
+        finally:
+            w.sql("select pg_terminate_backend(pid) from pg_locks where granted and"
+                  " mode = 'AccessExclusiveLock' and relation = 'weft.kv'::regclass")
+
+
+def waits_for_the_table(w, who):
+    return w.sql(f"select count(*) from pg_stat_activity where application_name = '{who} $'"
+                 " and wait_event_type = 'Lock'") == "1"
+
+
 def test_a_signal_is_heard_while_an_empty_store_is_filled(w):
     w.start("a")
     w.serves("a")
@@ -152,28 +173,33 @@ def test_a_signal_is_heard_while_an_empty_store_is_filled(w):
     eventually(lambda: w.sql("select count(*) > 0 from weft.kv where inst = $") == "t",
                what="the table follows")
     w.stop("a")
-    # Another's lock keeps the table for a minute.
-    with subprocess.Popen(["bash", os.path.join(SRC, "tests/ha/pgcluster"), w.pg.dir, "sql", "p",
-                           "begin; lock table weft.kv in access exclusive mode;"
-                           " select pg_sleep(55)"], stdout=subprocess.DEVNULL) as lock:
-        try:
-            eventually(lambda: w.sql("select count(*) from pg_locks where granted and"
-                                     " mode = 'AccessExclusiveLock' and"
-                                     " relation = 'weft.kv'::regclass") == "1", what="the lock")
-            w.start("b")
-            eventually(lambda: w.sql("select count(*) from pg_stat_activity where"
-                                     " application_name = 'weft-snapshot $' and"
-                                     " wait_event_type = 'Lock'") == "1", what="b waits")
-            w.run["b"].terminate()
-            check(w.ended("b"), 0)
-            check(lock.poll(), None, "the lock, while b ends")
-            check("unavailable" in w.log("b"), False, "b gave the question up by itself")
-        finally:
-            w.sql("select pg_terminate_backend(pid) from pg_locks where granted and"
-                  " mode = 'AccessExclusiveLock' and relation = 'weft.kv'::regclass")
+    with table_is_locked(w) as lock:
+        w.start("b")
+        eventually(lambda: waits_for_the_table(w, "weft-snapshot"), what="b waits")
+        w.run["b"].terminate()
+        check(w.ended("b"), 0)
+        check(lock.poll(), None, "the lock, while b ends")
+        check("unavailable" in w.log("b"), False, "b gave the question up by itself")
     w.start("b")
     w.serves("b")
     has_files(w.client("b"), "d", 20)
+
+
+def test_an_end_does_not_wait_for_the_table(w):
+    w.start("a")
+    w.serves("a")
+    with table_is_locked(w) as lock:
+        make_files(w.client("a"), "d", 5)
+        eventually(lambda: waits_for_the_table(w, "weft-fold"), what="a folds")
+        w.drop()
+        check(w.stop("a"), 0)
+        check(lock.poll(), None, "the lock, while a ends")
+        # By itself it gives up after 30 s.
+        check(w.sql("select clock_timestamp() - query_start < '25s' from pg_stat_activity"
+                    " where application_name = 'weft-fold $'"), "t")
+    w.start("b")
+    w.serves("b")
+    has_files(w.client("b"), "d", 5)
 
 
 def test_a_signal_is_heard_between_the_claim_and_service(w):
