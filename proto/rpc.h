@@ -188,7 +188,7 @@ int rpc_listen_fd(struct rpc_listener **out, struct loop *l, int fd, const struc
 		  struct loop *const *loops, unsigned nloops);
 /* While the listener's loop does not run yet, on the thread that will run it: takes what waits in
  * the backlog and keeps it, except where the peer has gone: a backlog that is full of those takes
- * no connection. Of more than 1,024 the oldest go. Returns how many are kept. */
+ * no connection. What is more than 1,024 waits in the backlog. Returns how many are kept. */
 unsigned rpc_listener_hold(struct rpc_listener *ls);
 /* Just before that loop runs: serves what was kept. */
 void rpc_listener_unhold(struct rpc_listener *ls);

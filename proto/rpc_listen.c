@@ -89,17 +89,29 @@ static void accepted(struct rpc_listener *ls, int fd)
 	rpc_conn_start(c);
 }
 
-static void held_drop(struct rpc_listener *ls, unsigned i)
+/* Drops those whose peer has gone. */
+static void held_look(struct rpc_listener *ls)
 {
-	close(ls->ls_held[i].h_fd);
-	memmove(&ls->ls_held[i], &ls->ls_held[i + 1], (--ls->ls_nheld - i) * sizeof(*ls->ls_held));
+	struct pollfd p[HELD_MAX];
+	unsigned kept = 0;
+
+	for (unsigned i = 0; i < ls->ls_nheld; i++)
+		p[i] = (struct pollfd){.fd = ls->ls_held[i].h_fd, .events = POLLRDHUP};
+	if (poll(p, ls->ls_nheld, 0) <= 0)
+		return;
+	for (unsigned i = 0; i < ls->ls_nheld; i++)
+		if (p[i].revents)
+			close(p[i].fd);
+		else
+			ls->ls_held[kept++] = ls->ls_held[i];
+	ls->ls_nheld = kept;
 }
 
-static bool has_gone(int fd)
+static bool held_room(struct rpc_listener *ls)
 {
-	struct pollfd p = {.fd = fd, .events = POLLRDHUP};
-
-	return poll(&p, 1, 0) > 0;
+	if (ls->ls_nheld == HELD_MAX)
+		held_look(ls);
+	return ls->ls_nheld < HELD_MAX;
 }
 
 unsigned rpc_listener_hold(struct rpc_listener *ls)
@@ -110,21 +122,17 @@ unsigned rpc_listener_hold(struct rpc_listener *ls)
 		return 0;
 	/* This accept must not wait, and that of the loop must. */
 	fcntl(ls->ls_fd, F_SETFL, O_NONBLOCK);
-	for (unsigned n = 0; n < LISTEN_BACKLOG; n++) {
+	for (unsigned n = 0; n < LISTEN_BACKLOG && held_room(ls); n++) {
 		struct held h = {.h_peerlen = sizeof(h.h_peer)};
 
 		h.h_fd = accept4(ls->ls_fd, (struct sockaddr *)&h.h_peer, &h.h_peerlen,
 				 SOCK_CLOEXEC);
 		if (h.h_fd < 0)
 			break;
-		if (ls->ls_nheld == HELD_MAX)
-			held_drop(ls, 0);
 		ls->ls_held[ls->ls_nheld++] = h;
 	}
 	fcntl(ls->ls_fd, F_SETFL, 0);
-	for (unsigned i = ls->ls_nheld; i-- > 0;)
-		if (has_gone(ls->ls_held[i].h_fd))
-			held_drop(ls, i);
+	held_look(ls);
 	return ls->ls_nheld;
 }
 

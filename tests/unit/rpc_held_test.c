@@ -2,17 +2,19 @@
 /*
  * rpc_held_test.c - what peers that do not read their replies hold of the server's memory: with
  * pages that the kernel sends without a copy, with the connection closed on them, with replies that
- * take more than they say.
+ * takes more than they say. And what a listener keeps that does not serve yet.
  */
 #include "base/metrics.h"
 #include "proto/rpc_int.h"
 #include "tests/unit/unit.h"
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define PROG	0x20000124u
@@ -106,20 +108,30 @@ static void *server_main(void *arg)
 	return NULL;
 }
 
-static void setup(void)
+static void listens(void)
 {
-	for (size_t i = 0; i < sizeof pattern; i++)
-		pattern[i] = (uint8_t)(i * 7 + (i >> 8));
-	answer_msg.m_run = answer;
-	stop_msg.m_run = stop;
 	addr = (struct sockaddr_in){.sin_family = AF_INET,
 				    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	stop_msg.m_run = stop;
 	ck_assert_int_eq(loop_create(&S, 256), 0);
 	ck_assert_int_eq(
 		rpc_listen(&listener, S, (struct sockaddr *)&addr, sizeof addr, &service, &S, 1),
 		0);
 	addr.sin_port = htons(rpc_listener_port(listener));
+}
+
+static void serves(void)
+{
 	pthread_create(&server_thread, NULL, server_main, S);
+}
+
+static void setup(void)
+{
+	for (size_t i = 0; i < sizeof pattern; i++)
+		pattern[i] = (uint8_t)(i * 7 + (i >> 8));
+	answer_msg.m_run = answer;
+	listens();
+	serves();
 }
 
 static bool becomes(int (*what)(void), int value)
@@ -307,10 +319,59 @@ START_TEST(a_short_reply_counts_with_the_memory_it_has)
 }
 END_TEST
 
+/* ---- a listener whose loop does not run yet ---- */
+
+static int kept(void)
+{
+	return (int)rpc_listener_hold(listener);
+}
+
+static bool has_gone(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+
+	return poll(&p, 1, 0) > 0;
+}
+
+/* It keeps so many, and none goes because another one comes. */
+START_TEST(a_listener_that_waits_keeps_who_stays)
+{
+	enum { KEPT = 1024, GO = 20, ALL = KEPT + GO };
+	struct rlimit r = {0};
+	int fd[ALL];
+
+	getrlimit(RLIMIT_NOFILE, &r);
+	r.rlim_cur = r.rlim_max;
+	if (r.rlim_max < 3 * KEPT || setrlimit(RLIMIT_NOFILE, &r)) {
+		printf("# not so many files may be open\n");
+		return;
+	}
+	listens();
+	for (int i = 0; i < ALL; i++)
+		fd[i] = dial(0);
+	for (int times = 0; times < 2; times++)
+		ck_assert_int_eq(kept(), KEPT);
+	for (int i = 0; i < ALL; i++)
+		ck_assert_msg(!has_gone(fd[i]), "%d", i);
+	/* Where some go, others come out of the backlog. */
+	for (int i = 0; i < GO; i++)
+		close(fd[i]);
+	ck_assert_int_eq(kept(), KEPT);
+	close(fd[GO]);
+	ck_assert(becomes(kept, KEPT - 1));
+	rpc_listener_unhold(listener);
+	serves();
+	ck_assert(becomes(still_open, KEPT - 1));
+	for (int i = GO + 1; i < ALL; i++)
+		close(fd[i]);
+	teardown();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("rpc_held");
-	TCase *tc = tcase_create("held");
+	TCase *tc = tcase_create("held"), *waits = tcase_create("waits");
 
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_set_timeout(tc, 60);
@@ -318,5 +379,8 @@ int main(void)
 	tcase_add_test(tc, pages_that_the_kernel_still_has_are_held);
 	tcase_add_test(tc, a_connection_that_we_close_lets_go_at_once);
 	tcase_add_test(tc, a_short_reply_counts_with_the_memory_it_has);
+	tcase_set_timeout(waits, 180);
+	suite_add_tcase(s, waits);
+	tcase_add_test(waits, a_listener_that_waits_keeps_who_stays);
 	return unit_run(s);
 }
