@@ -25,6 +25,8 @@
 enum { SAY_MS = 500, LOOK_MS = 250, QUICK_MS = 20, LIST_MS = 1000, ANSWER_MS = 1000 };
 /* A target has so long to follow the whole log; and to claim what was left to it. */
 enum { READY_MS = 5000, LET_GO_MS = 1000, CLAIM_MS = 3000 };
+/* Whoever asked for a move waits for 5 s until it begins: an older wish is nobody's any more. */
+enum { OLD_MS = 10000 };
 
 enum member_role { MEMBER_STANDBY, MEMBER_HOLDER, MEMBER_SERVES };
 
@@ -191,6 +193,10 @@ static void move_asked(const struct pg_move *mv)
 	char why[160];
 	int err;
 
+	if (mv->mv_age_ms > OLD_MS) {
+		move_refuse(mv, "asked", "it was asked for too long ago");
+		return;
+	}
 	if (!strcmp(mv->mv_target, the_member.mb_o.mo_node)) {
 		move_refuse(mv, "asked", "it is there already");
 		return;

@@ -223,6 +223,23 @@ def test_a_move_that_cannot_be_leaves_the_instance(nodes):
     check(nodes.held(), ["n2"])
 
 
+def test_a_move_that_nobody_waits_for_any_more_is_refused(nodes):
+    (w,) = nodes.inst
+    serve(w, "a", "b")
+    nodes.wait()
+    eventually(lambda: nodes.list()[w.inst]["takeover"], 60, "its row is there")
+    w.sql("update weft.place set seq = 1, state = 'asked', target = 'n2',"
+          " asked = now() - interval '1 min', changed = now() - interval '1 min' where inst = $")
+
+    def move():
+        got = nodes.list()[w.inst]["move"]
+        return got["state"], got["why"]
+    eventually(lambda: move()[0] not in ("asked", "begun"), 60, "it is decided")
+    check(move(), ("refused", "it was asked for too long ago"))
+    check(w.run["a"].poll(), None, "a runs")
+    check(nodes.held(), ["n1"])
+
+
 def test_each_node_has_one_and_takes_both(nodes):
     active(nodes)
     one, two = nodes.inst
