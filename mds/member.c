@@ -27,6 +27,8 @@ enum { SAY_MS = 500, LOOK_MS = 250, QUICK_MS = 20, LIST_MS = 1000, ANSWER_MS = 1
 enum { READY_MS = 5000, LET_GO_MS = 1000, CLAIM_MS = 3000 };
 /* Whoever asked for a move waits for 5 s until it begins: an older wish is nobody's any more. */
 enum { OLD_MS = 10000 };
+/* What the list said for so long is no news. */
+enum { SEEN_MS = 10000 };
 
 enum member_role { MEMBER_STANDBY, MEMBER_HOLDER, MEMBER_SERVES };
 
@@ -345,7 +347,9 @@ void member_look(struct member_view *v)
 	v->mv_on = the_member.mb_seen != NULL;
 	v->mv_took = the_member.mb_took;
 	v->mv_serving_ms = the_member.mb_serving_ms;
-	view_standbys(v, json_object_get(the_member.mb_seen, "standbys"));
+	v->mv_old = v->mv_on && clock_mono_ms() - the_member.mb_seen_at > SEEN_MS;
+	if (!v->mv_old)
+		view_standbys(v, json_object_get(the_member.mb_seen, "standbys"));
 	if (strcmp(text(the_member.mb_seen, "preferred"), the_member.mb_o.mo_node))
 		snprintf(v->mv_preferred, sizeof(v->mv_preferred), "%s",
 			 text(the_member.mb_seen, "preferred"));

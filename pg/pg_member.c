@@ -290,7 +290,8 @@ int pg_member_took(struct pg_member *m, const struct pg_takeover *t)
 
 /* ---- the list ---- */
 
-/* The size of a batch is known without its bytes. */
+/* The size of a batch is known without its bytes. A holder asks once a second, so what one answer
+ * reads is bounded: the log behind who is up, and 10,000 batches of that. */
 static const char list[] =
 	"select coalesce(json_agg(x order by x.instance), '[]')::text from (select"
 	" i.id as instance, i.epoch, i.batch, i.acked, i.owner <> '' as held,"
@@ -305,9 +306,11 @@ static const char list[] =
 	" 'filling_ms', p.filling, 'serving_ms', p.serving) end as takeover,"
 	" (select coalesce(json_agg(s order by s.node, s.name), '[]') from (select m.node, m.name,"
 	" m.has as batch, greatest(i.acked - m.has, 0) as lag_batches,"
-	" (select coalesce(sum(octet_length(l.data)), 0)::int8 from log l where l.part = any(array["
+	" case when m.seen > now() - interval '5 s' then (select coalesce(sum(d.n), 0)::int8 from"
+	" (select octet_length(l.data) as n from log l where l.part = any(array["
 	"(i.id * 4)::int, (i.id * 4 + 1)::int, (i.id * 4 + 2)::int, (i.id * 4 + 3)::int])"
-	" and l.batch > m.has and l.batch <= i.acked) as lag_bytes, case when m.has >= i.acked"
+	" and l.batch > m.has and l.batch <= i.acked limit 10000) d) end as lag_bytes,"
+	" case when m.has >= i.acked"
 	" then 0 else greatest(0, extract(epoch from clock_timestamp() - m.as_of)) end::float8"
 	" as lag_s, greatest(0, extract(epoch from clock_timestamp() - m.seen))::float8 as seen_s,"
 	" m.seen > now() - interval '5 s' as up from member m where m.inst = i.id"

@@ -194,7 +194,10 @@ static void instance_table(const json_t *all)
 			table_cell(&t, "-");
 			table_cell(&t, "%.1fs", j_real(s, "seen_s"));
 			table_cell(&t, "%lld", j_num(s, "lag_batches"));
-			table_cell(&t, "%s", size_text(j_num(s, "lag_bytes")));
+			table_cell(&t, "%s",
+				   json_is_integer(json_object_get(s, "lag_bytes"))
+					   ? size_text(j_num(s, "lag_bytes"))
+					   : "-");
 			table_cell(&t, "%.1fs", j_real(s, "lag_s"));
 			table_cell(&t, "-");
 			table_cell(&t, "-");

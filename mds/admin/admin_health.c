@@ -118,7 +118,8 @@ static uint64_t look_not_serving(const struct look *l, const struct reason *r, s
 
 static uint64_t look_standby_none(const struct look *l, const struct reason *r, struct found *f)
 {
-	snprintf(f->f_text, sizeof(f->f_text), "%s", r->r_text);
+	snprintf(f->f_text, sizeof(f->f_text), "%s",
+		 l->l_member.mv_old ? "PostgreSQL does not say which standbys follow" : r->r_text);
 	return l->l_member.mv_on && !l->l_member.mv_standbys;
 }
 

@@ -3,6 +3,7 @@
  * pg_test.c - the log in PostgreSQL keeps pg.h's contract, at a real primary with two synchronous
  * standbys. Each trap is shown on a raw connection first. Each test has an instance of its own.
  */
+#include "pg/pg_member.h"
 #include "tests/unit/pg_world.h"
 #include <errno.h>
 #include <pthread.h>
@@ -917,6 +918,32 @@ START_TEST(the_table_follows_the_log)
 }
 END_TEST
 
+START_TEST(a_list_reads_a_bounded_part_of_the_log)
+{
+	struct pg_options o = world_options("p", 19);
+	struct pg_member_opts mo = {.mo_conninfo = o.o_conninfo,
+				    .mo_inst = 19,
+				    .mo_name = "n:/s",
+				    .mo_node = "n",
+				    .mo_answer_ms = WORLD_WAIT_MS};
+	struct pg_member *m;
+	char *json;
+
+	sql("p", "insert into log select 76, n, 'xy' from generate_series(1, 10005) n");
+	sql("p", "update instance set batch = 10005, acked = 10005 where id = 19");
+	ck_assert_int_eq(pg_member_open(&m, &mo), 0);
+	ck_assert_int_eq(pg_member_say(m, "standby", 0, 0), 0);
+	ck_assert_int_eq(pg_member_list(m, 19, &json), 0);
+	ck_assert_msg(strstr(json, "\"lag_batches\":10005,\"lag_bytes\":20000,"), "%s", json);
+	free(json);
+	sql("p", "update member set seen = now() - interval '1 min' where inst = 19");
+	ck_assert_int_eq(pg_member_list(m, 19, &json), 0);
+	ck_assert_msg(strstr(json, "\"lag_batches\":10005,\"lag_bytes\":null,"), "%s", json);
+	free(json);
+	pg_member_close(m);
+}
+END_TEST
+
 int main(void)
 {
 	const TTest *const tests[] = {append_and_read,
@@ -930,6 +957,7 @@ int main(void)
 				      init_tells_what_it_cannot_do,
 				      a_holder_that_stood_still_says_durable_no_more,
 				      the_table_follows_the_log,
+				      a_list_reads_a_bounded_part_of_the_log,
 				      an_open_transaction_does_not_keep_the_claim_out,
 				      a_warning_at_commit_is_no_success,
 				      without_synchronous_standbys_nothing_is_acknowledged,

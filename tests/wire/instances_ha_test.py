@@ -184,7 +184,7 @@ def test_list_shows_who_holds_and_who_follows(nodes):
     # One that stands still is behind, and then gone.
     stand_still(w.run["b"].pid)
     make_files(w.client("a"), "e", 20)
-    eventually(lambda: standby()["lag_batches"] > 0 and standby()["lag_bytes"] > 0
+    eventually(lambda: standby()["lag_batches"] > 0 and standby()["lag_bytes"] is None
                and standby()["lag_s"] > 0 and not standby()["up"], 60, "it is behind, and gone")
     check(" gone " in nodes.weft("list"), True)
     said = nodes.weft("move", str(w.inst), "--to", "n2", status=1)
@@ -337,6 +337,17 @@ def test_the_holder_tells_how_its_standbys_are(nodes):
     finally:
         nodes.pg.sql("drop trigger late on weft.member")
     has("standby-lags", False)
+    # A list that PostgreSQL does not give is none that says that all is well.
+    eventually(lambda: series("weft_mds_standbys") == 1, 60, "a standby")
+    nodes.pg.sql("revoke select on weft.place from weft")
+    try:
+        has("standby-none")
+        check("PostgreSQL does not say which standbys follow" in
+              [r["text"] for r in ask(w.admin["a"], "/v1/health")[1]["reasons"]], True)
+        check((series("weft_mds_standbys"), status()["seen_s"] > 10), (0, True))
+    finally:
+        nodes.pg.sql("grant select on weft.place to weft")
+    has("standby-none", False)
     w.kill("b")
     has("standby-none")
     check(w.run["a"].poll(), None, "a runs")
