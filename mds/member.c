@@ -160,6 +160,15 @@ static void move_refuse(const struct pg_move *mv, const char *from, const char *
 	atomic_store(&the_member.mb_quick, false);
 }
 
+static void move_leave(const struct pg_move *mv)
+{
+	log_info("instance %u moves to %s, which follows its log: stopping",
+		 the_member.mb_o.mo_inst, mv->mv_target);
+	journal_add(EV_INSTANCE_MOVE, mv->mv_target, 0, "stopping here");
+	atomic_store(&the_member.mb_moved, true);
+	kill(getpid(), SIGTERM);
+}
+
 /* The target is ready when it has what the log had a look ago, but for the newest batch: a standby
  * reads up to what the holder is known to have. It reads the rest when it claims. */
 static void move_begun(const struct pg_move *mv, uint64_t last, uint64_t from)
@@ -169,13 +178,8 @@ static void move_begun(const struct pg_move *mv, uint64_t last, uint64_t from)
 	int err = member_target(mv->mv_target, &has);
 
 	if (!err && has + 1 >= last) {
-		if (member_step(mv, "begun", "leaving", ""))
-			return;
-		log_info("instance %u moves to %s, which follows the log up to batch %lu: stopping",
-			 the_member.mb_o.mo_inst, mv->mv_target, (unsigned long)has);
-		journal_add(EV_INSTANCE_MOVE, mv->mv_target, 0, "stopping here");
-		atomic_store(&the_member.mb_moved, true);
-		kill(getpid(), SIGTERM);
+		if (!member_step(mv, "begun", "leaving", ""))
+			move_leave(mv);
 		return;
 	}
 	if (err == -ESRCH)
@@ -187,6 +191,18 @@ static void move_begun(const struct pg_move *mv, uint64_t last, uint64_t from)
 			 mv->mv_target, (unsigned long)(last - has), READY_MS / 1000);
 	if (err || clock_mono_ms() - from > READY_MS)
 		move_refuse(mv, "begun", why);
+}
+
+/* It began so many ms ago. */
+static void move_take_up(const struct pg_move *mv, uint64_t ago)
+{
+	journal_add(EV_INSTANCE_MOVE, mv->mv_target, 0, "begins: instance %u, from %s",
+		    the_member.mb_o.mo_inst, the_member.mb_o.mo_node);
+	pthread_mutex_lock(&the_member.mb_lock);
+	the_member.mb_move = *mv;
+	the_member.mb_move_from = clock_mono_ms() - ago;
+	pthread_mutex_unlock(&the_member.mb_lock);
+	atomic_store(&the_member.mb_quick, true);
 }
 
 static void move_asked(const struct pg_move *mv)
@@ -208,13 +224,29 @@ static void move_asked(const struct pg_move *mv)
 		snprintf(why, sizeof(why), "no standby on %s is up", mv->mv_target);
 		move_refuse(mv, "asked", why);
 	} else if (!err && !member_step(mv, "asked", "begun", "")) {
-		journal_add(EV_INSTANCE_MOVE, mv->mv_target, 0, "begins: instance %u, from %s",
-			    the_member.mb_o.mo_inst, the_member.mb_o.mo_node);
-		pthread_mutex_lock(&the_member.mb_lock);
-		the_member.mb_move = *mv;
-		the_member.mb_move_from = clock_mono_ms();
-		pthread_mutex_unlock(&the_member.mb_lock);
-		atomic_store(&the_member.mb_quick, true);
+		move_take_up(mv, 0);
+	}
+}
+
+/* What PostgreSQL has of a move. A step whose answer was lost may have been made: then it goes on
+ * from there. Nobody but this process makes one while it serves. */
+static void move_goes_on(const struct pg_move *mv, const struct pg_move *mine, uint64_t last,
+			 uint64_t from)
+{
+	bool begun = !strcmp(mv->mv_state, "begun"), leaving = !strcmp(mv->mv_state, "leaving");
+
+	if (!strcmp(mv->mv_state, "asked")) {
+		move_asked(mv);
+	} else if ((begun || leaving) && mv->mv_age_ms > OLD_MS) {
+		move_refuse(mv, mv->mv_state, "it took too long");
+	} else if (begun && mine->mv_seq != mv->mv_seq) {
+		move_take_up(mv, mv->mv_age_ms);
+	} else if (begun) {
+		move_begun(mv, last, from);
+	} else if (leaving && mine->mv_seq == mv->mv_seq) {
+		move_leave(mv);
+	} else {
+		atomic_store(&the_member.mb_quick, false);
 	}
 }
 
@@ -222,13 +254,14 @@ static void member_moves(enum member_role role)
 {
 	struct pg_move mv, mine;
 	uint64_t last, from;
-	bool under_way;
+	bool under_way, due;
 	int err;
 
 	pthread_mutex_lock(&the_member.mb_lock);
 	last = the_member.mb_last ? the_member.mb_last(the_member.mb_last_arg) : 0;
 	mine = the_member.mb_move;
 	from = the_member.mb_move_from;
+	due = the_member.mb_took_due;
 	pthread_mutex_unlock(&the_member.mb_lock);
 	if (atomic_load(&the_member.mb_moved))
 		return;
@@ -244,10 +277,9 @@ static void member_moves(enum member_role role)
 		atomic_store(&the_member.mb_quick,
 			     under_way && !strcmp(mv.mv_target, the_member.mb_o.mo_node) &&
 				     mv.mv_age_ms < 4 * READY_MS);
-	else if (role == MEMBER_SERVES && !strcmp(mv.mv_state, "asked"))
-		move_asked(&mv);
-	else if (role == MEMBER_SERVES && mine.mv_seq == mv.mv_seq && !strcmp(mv.mv_state, "begun"))
-		move_begun(&mv, last, from);
+	/* Until the takeover is told, a move may be that of the holder before. */
+	else if (role == MEMBER_SERVES && !due)
+		move_goes_on(&mv, &mine, last, from);
 }
 
 bool member_yields(void)

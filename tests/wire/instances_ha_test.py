@@ -240,6 +240,29 @@ def test_a_move_that_nobody_waits_for_any_more_is_refused(nodes):
     check(nodes.held(), ["n1"])
 
 
+SLOW = """create or replace function weft.slow() returns trigger language plpgsql as
+$slow$ begin perform pg_sleep(2); return new; end $slow$;
+create trigger slow before update on weft.place for each row
+when (old.state <> new.state and new.state in ('begun', 'leaving')) execute function weft.slow()"""
+
+
+def test_a_step_whose_answer_was_lost_is_gone_on_from(nodes):
+    (w,) = nodes.inst
+    serve(w, "a", "b")
+    nodes.wait()
+    make_files(w.client("a"), "d", 5)
+    # Longer than the holder waits: what it asked for is done, and it does not hear of it.
+    nodes.pg.sql(SLOW)
+    try:
+        said = nodes.weft("move", str(w.inst), "--to", "n2")
+    finally:
+        nodes.pg.sql("drop trigger slow on weft.place")
+    check(f"instance {w.inst} is at n2" in said, True, said)
+    check(w.ended("a"), MOVED)
+    check(nodes.held(), ["n2"])
+    has_files(w.client("b"), "d", 5)
+
+
 def test_each_node_has_one_and_takes_both(nodes):
     active(nodes)
     one, two = nodes.inst
