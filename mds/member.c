@@ -527,6 +527,8 @@ int member_start(const struct member_opts *o)
 		pthread_condattr_destroy(&attr);
 		the_member.mb_o = *o;
 		the_member.mb_pg = m;
+		/* What has followed nothing yet is as old as this process at least. */
+		the_member.mb_as_of = clock_mono_ms();
 		err = -pthread_create(&the_member.mb_thread, NULL, member_run, NULL);
 	}
 	if (err) {

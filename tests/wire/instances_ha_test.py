@@ -240,6 +240,27 @@ def test_a_move_that_nobody_waits_for_any_more_is_refused(nodes):
     check(nodes.held(), ["n1"])
 
 
+def test_one_that_has_followed_nothing_yet_is_behind(nodes):
+    (w,) = nodes.inst
+    w.start("a")
+    w.serves("a")
+    make_files(w.client("a"), "d", 5)
+    # A new copy begins with the table.
+    nodes.pg.sql("revoke select on weft.kv from weft")
+    try:
+        w.start("b")
+
+        def standby():
+            got = nodes.list()[w.inst]["standbys"]
+            return got[0] if got else {"lag_s": 0}
+        eventually(lambda: standby()["lag_s"] > 3, 60, "it is behind by more and more")
+        got = standby()
+        check((got["up"], got["batch"]), (True, 0), got)
+    finally:
+        nodes.pg.sql("grant select on weft.kv to weft")
+    nodes.wait()
+
+
 SLOW = """create or replace function weft.slow() returns trigger language plpgsql as
 $slow$ begin perform pg_sleep(2); return new; end $slow$;
 create trigger slow before update on weft.place for each row
