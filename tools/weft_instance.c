@@ -15,6 +15,8 @@
 #define CONF_FILE  "/etc/weft/weft.conf"
 #define LOG_SCHEME "postgresql:"
 enum { SILENT_S = 5, ASK_MS = 10000, POLL_MS = 50, NOBODY_MS = 5000, MOVE_MS = 60000 };
+/* A standby that is further behind is no good target while another one is nearer. */
+#define FAR_S 5.0
 
 const struct column instance_columns[] = {{"INSTANCE", COL_RIGHT},
 					  {"NODE", 0},
@@ -334,32 +336,62 @@ int cmd_instance_move(char **args)
 
 /* ---- drain ---- */
 
-/* The node that an instance goes to: the preferred one if it follows, else who has most of the log;
- * of these, who holds least. NULL: none. */
+struct goal {
+	const char *g_node;
+	bool g_far, g_preferred;
+	long long g_held, g_lag;
+};
+
+/* Is it a better target than the other one? It follows; it is preferred; it holds less; it lacks
+ * less. */
+static bool nearer(const struct goal *g, const struct goal *than)
+{
+	if (g->g_far != than->g_far)
+		return than->g_far;
+	if (g->g_preferred != than->g_preferred)
+		return g->g_preferred;
+	if (g->g_held != than->g_held)
+		return g->g_held < than->g_held;
+	return g->g_lag < than->g_lag;
+}
+
+/* The node that an instance goes to. NULL: none. */
 static const char *drain_target(const json_t *all, const json_t *i, const char *from)
 {
 	const json_t *standbys = json_object_get(i, "standbys"), *s, *o;
-	const char *best = NULL;
-	long long best_lag = 0, best_held = 0;
+	struct goal best = {0};
 	size_t n, k;
 
 	json_array_foreach(standbys, n, s)
 	{
-		const char *node = j_str(s, "node");
-		long long lag = j_num(s, "lag_batches"), held = 0;
+		struct goal g = {.g_node = j_str(s, "node"),
+				 .g_far = j_real(s, "lag_s") > FAR_S,
+				 .g_lag = j_num(s, "lag_batches")};
 
-		if (!json_is_true(json_object_get(s, "up")) || !strcmp(node, from))
+		if (!json_is_true(json_object_get(s, "up")) || !strcmp(g.g_node, from))
 			continue;
-		if (!strcmp(node, j_str(i, "preferred")))
-			return node;
-		json_array_foreach(all, k, o) held += !strcmp(j_str(o, "holder"), node);
-		if (!best || held < best_held || (held == best_held && lag < best_lag)) {
-			best = node;
-			best_held = held;
-			best_lag = lag;
-		}
+		g.g_preferred = !strcmp(g.g_node, j_str(i, "preferred"));
+		json_array_foreach(all, k, o) g.g_held += !strcmp(j_str(o, "holder"), g.g_node);
+		if (!best.g_node || nearer(&g, &best))
+			best = g;
 	}
-	return best;
+	return best.g_node;
+}
+
+/* Does the node hold an instance, or stand by for one? */
+static bool node_known(const json_t *all, const char *node)
+{
+	const json_t *i, *s, *standbys;
+	size_t n, k;
+
+	json_array_foreach(all, n, i)
+	{
+		if (!strcmp(j_str(i, "holder"), node))
+			return true;
+		standbys = json_object_get(i, "standbys");
+		json_array_foreach(standbys, k, s) if (!strcmp(j_str(s, "node"), node)) return true;
+	}
+	return false;
 }
 
 static int drain_one(struct pg_member *m, uint32_t inst, const char *from, unsigned *moved)
@@ -373,13 +405,12 @@ static int drain_one(struct pg_member *m, uint32_t inst, const char *from, unsig
 	if (rc)
 		return rc;
 	json_array_foreach(all, n, i) if (j_num(i, "instance") == inst) one = i;
-	/* It may be here. */
 	if (one && json_is_true(json_object_get(one, "held")) &&
 	    !json_is_string(json_object_get(one, "holder"))) {
+		/* It may be here. */
 		fprintf(stderr, "weft: instance %u: its holder does not say where it is\n", inst);
 		rc = EXIT_FAILED;
-	}
-	if (one && !strcmp(j_str(one, "holder"), from)) {
+	} else if (one && !strcmp(j_str(one, "holder"), from)) {
 		to = drain_target(all, one, from);
 		if (to)
 			rc = move_one(m, inst, to);
@@ -409,6 +440,10 @@ int cmd_instance_drain(char **args)
 		pg_member_close(m);
 		return rc;
 	}
+	if (!node_known(all, args[0])) {
+		fprintf(stderr, "weft: no instance has the node %s\n", args[0]);
+		worst = EXIT_FAILED;
+	}
 	/* Each by itself: one that stays keeps none of the others. */
 	json_array_foreach(all, n, i)
 	{
@@ -417,7 +452,7 @@ int cmd_instance_drain(char **args)
 	}
 	json_decref(all);
 	pg_member_close(m);
-	if (!weft_json)
+	if (!weft_json && (moved || !worst))
 		printf("%u instances have left %s\n", moved, args[0]);
 	rc = weft_flush();
 	return worst ? worst : rc;

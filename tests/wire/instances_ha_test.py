@@ -240,6 +240,26 @@ def test_a_move_that_nobody_waits_for_any_more_is_refused(nodes):
     check(nodes.held(), ["n1"])
 
 
+def test_drain_takes_a_standby_that_follows_and_fails_where_it_knows_nothing(nodes):
+    (w,) = nodes.inst
+    serve(w, "a", "b")
+    nodes.wait()
+    said = nodes.weft("drain", "n4", status=1)
+    check("no instance has the node n4" in said, True, said)
+    # One that speaks and is an hour behind is not where it goes, preferred or not.
+    nodes.weft("move", str(w.inst), "--prefer", "n3")
+    w.sql("insert into weft.member values ($, 'n3:/x', 'n3', 'standby', 0,"
+          " now() - interval '1 hour', now() + interval '1 hour')")
+    said = nodes.weft("drain", "n1")
+    check("1 instances have left n1" in said, True, said)
+    check(w.ended("a"), MOVED)
+    check(nodes.held(), ["n2"])
+    # A holder that is not told of may be on the node that is to be empty.
+    w.sql("update weft.instance set owner = 'n9:/nowhere 0123456789abcdef' where id = $")
+    said = nodes.weft("drain", "n3", status=1)
+    check(f"instance {w.inst} is held by a process that names no node" in said, True, said)
+
+
 def test_one_that_has_followed_nothing_yet_is_behind(nodes):
     (w,) = nodes.inst
     w.start("a")
