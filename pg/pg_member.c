@@ -61,7 +61,7 @@ void pg_member_close(struct pg_member *m)
 
 const char *pg_member_why(const struct pg_member *m)
 {
-	return m->m_why;
+	return m ? m->m_why : "out of memory";
 }
 
 /* Runs a statement. 0 and *res, the caller's; or an error. */
@@ -90,10 +90,16 @@ static int member_run(struct pg_member *m, const char *sql, const struct pg_args
 	if (end == PG_DONE)
 		return 0;
 	state = end == PG_FAILED ? PQresultErrorField(*res, PG_DIAG_SQLSTATE) : NULL;
-	err = state && !strcmp(state, "42P01") ? -ENOENT : -EAGAIN; /* undefined_table */
-	snprintf(m->m_why, PG_WHY, "%s",
-		 err == -ENOENT ? "its tables lack who takes part: run weft pg init again"
-				: c->c_why);
+	err = -EAGAIN;
+	snprintf(m->m_why, PG_WHY, "%s", c->c_why);
+	if (state && !strcmp(state, "42P01")) { /* undefined_table */
+		err = -ENOENT;
+		snprintf(m->m_why, PG_WHY,
+			 "its tables lack who takes part: run weft pg init again");
+	} else if (state && !strcmp(state, "23503")) { /* foreign_key_violation */
+		err = -ENOENT;
+		snprintf(m->m_why, PG_WHY, "there is no instance with this number");
+	}
 	PQclear(*res);
 	*res = NULL;
 	if (end == PG_UNKNOWN)

@@ -12,7 +12,7 @@
  * move, and no more.
  *
  * Errors are negative errno; pg_member_why() has a line. -EAGAIN: no answer. -ENOENT: the tables
- * are not there: "weft pg init" makes them.
+ * are not there, or not the instance: "weft pg init" makes them.
  */
 #ifndef PG_PG_MEMBER_H
 #define PG_PG_MEMBER_H
@@ -32,6 +32,7 @@ struct pg_member_opts {
 };
 int pg_member_open(struct pg_member **out, const struct pg_member_opts *o);
 void pg_member_close(struct pg_member *m);
+/* m: NULL where pg_member_open had no memory. */
 const char *pg_member_why(const struct pg_member *m);
 
 /* role: "holder" or "standby". has: the copy has all up to this batch; as_of_ms: which was all that

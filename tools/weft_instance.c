@@ -102,7 +102,7 @@ static int instance_open(struct pg_member **out)
 	free(log);
 	if (!rc)
 		return EXIT_DONE;
-	fprintf(stderr, "weft: %s\n", *out ? pg_member_why(*out) : pg_member_why(NULL));
+	fprintf(stderr, "weft: %s\n", pg_member_why(*out));
 	pg_member_close(*out);
 	return EXIT_FAILED;
 }
@@ -235,6 +235,9 @@ static void move_print(const json_t *i)
 	       j_num(to, "filling_ms"), j_num(to, "serving_ms"));
 }
 
+/* With --json, the instances that have moved: one document, printed at the end. */
+static json_t *went;
+
 /* What became of it. EXIT_DONE: it moved. */
 static int move_ended(struct pg_member *m, uint32_t inst, const struct pg_move *mv)
 {
@@ -249,8 +252,8 @@ static int move_ended(struct pg_member *m, uint32_t inst, const struct pg_move *
 	rc = instance_list(m, inst, &all);
 	if (rc)
 		return rc;
-	if (!weft_json)
-		move_print(json_array_get(all, 0));
+	if (went)
+		json_array_append(went, json_array_get(all, 0));
 	else
 		rc = weft_show(rc, json_incref(json_array_get(all, 0)), move_print);
 	json_decref(all);
@@ -307,6 +310,13 @@ static int move_one(struct pg_member *m, uint32_t inst, const char *node)
 	return err ? no_answer(m, err) : move_follow(m, inst, seq);
 }
 
+static void prefer_print(const json_t *i)
+{
+	const char *node = json_string_value(json_object_get(i, "preferred"));
+
+	printf("instance %lld prefers %s\n", j_num(i, "instance"), node ? node : "no node");
+}
+
 int cmd_instance_move(char **args)
 {
 	const char *to = weft_option("to"), *prefer = weft_option("prefer");
@@ -329,7 +339,10 @@ int cmd_instance_move(char **args)
 	else if (to || home)
 		rc = move_one(m, inst, home ? "" : to);
 	else
-		printf("instance %u prefers %s\n", inst, *prefer ? prefer : "no node");
+		rc = weft_show(0,
+			       json_pack("{s:i, s:s?}", "instance", (int)inst, "preferred",
+					 *prefer ? prefer : NULL),
+			       prefer_print);
 	pg_member_close(m);
 	return rc ? rc : weft_flush();
 }
@@ -440,6 +453,7 @@ int cmd_instance_drain(char **args)
 		pg_member_close(m);
 		return rc;
 	}
+	went = weft_json ? json_array() : NULL;
 	if (!node_known(all, args[0])) {
 		fprintf(stderr, "weft: no instance has the node %s\n", args[0]);
 		worst = EXIT_FAILED;
@@ -452,8 +466,14 @@ int cmd_instance_drain(char **args)
 	}
 	json_decref(all);
 	pg_member_close(m);
-	if (!weft_json && (moved || !worst))
+	if (weft_json)
+		json_dumpf(went, stdout, WEFT_JSON_STYLE);
+	if (weft_json)
+		putchar('\n');
+	else if (moved || !worst)
 		printf("%u instances have left %s\n", moved, args[0]);
+	json_decref(went);
+	went = NULL;
 	rc = weft_flush();
 	return worst ? worst : rc;
 }

@@ -206,6 +206,12 @@ def test_a_move_that_cannot_be_leaves_the_instance(nodes):
     check("has no preferred node" in said, True, said)
     said = nodes.weft("drain", "n1", status=1)
     check("no standby elsewhere" in said, True, said)
+    for args in (("--prefer", "n2"), ("--to", "n2")):
+        said = nodes.weft("move", "4711", *args, status=1)
+        check("there is no instance with this number" in said, True, said)
+    for node in ("n2", ""):
+        said = nodes.weft("move", inst, "--prefer", node, "--json")
+        check(json.loads(said), {"instance": w.inst, "preferred": node or None})
     nodes.weft("move", inst, status=2)
     nodes.weft("move", "0", "--to", "n2", status=2)
     check(w.run["a"].poll(), None, "a runs")
@@ -309,8 +315,10 @@ def test_each_node_has_one_and_takes_both(nodes):
     one, two = nodes.inst
     make_files(one.client("a"), "d", 20)
     make_files(two.client("b"), "d", 20)
-    said = nodes.weft("drain", "n1")
-    check("1 instances have left n1" in said, True, said)
+    said = json.loads(nodes.weft("drain", "n1", "--json"))
+    check([(i["instance"], i["holder"], i["move"]["state"]) for i in said],
+          [(one.inst, "n2", "done")])
+    check(json.loads(nodes.weft("drain", "n1", "--json")), [])
     check(nodes.held(), ["n2", "n2"])
     check(one.ended_with, [("a", MOVED)])
     check(two.ended_with, [], "the other one")
