@@ -109,6 +109,7 @@ struct take {
 	struct backup_out t_out;
 	const char *t_name; /* for messages */
 	size_t t_removed;   /* older backups */
+	bool t_unsure;	    /* a full backup of the folder may be another store's */
 };
 
 static void take_head(struct take *t)
@@ -348,33 +349,102 @@ static bool take_sync_folder(const char *folder)
 	return ok;
 }
 
-/* Removes all backups that are older than the newest --keep full ones, the last of them first: what
- * a kill leaves is still full backups, each with those that follow it. False: it was said why. */
-static bool take_keep(struct take *t, const char *folder)
+/* Whose store a full backup is of: it has that store's super record, and is read as far as that.
+ * 0; or -errno, and one line in why: it cannot be known. */
+static int take_whose(const char *path, struct ns_super *su, char *why, size_t max)
 {
-	struct backup_set set;
-	size_t i;
-	int rc = backup_set_list(folder, &set);
-	unsigned full = 0;
+	struct backup_in *in = malloc(sizeof(*in));
+	int fd = open(path, O_RDONLY | O_CLOEXEC), rc = fd < 0 || !in ? -errno : 0;
+	bool found = false;
+	struct kv_write w;
+	uint64_t inodes;
 
+	if (in)
+		backup_in_init(in, fd, path);
+	if (!rc)
+		rc = backup_in_begin(in);
+	while (rc == 1 && !found && (rc = backup_in_next(in)) == 1)
+		while (!found && kv_rows_write(&in->bi_rows, &w))
+			found = w.w_key.s_len == 1 && *(const char *)w.w_key.s_data == NS_K_SUPER;
+	if (found)
+		rc = w.w_del ? -EIO : ns_super_decode(w.w_val, su, &inodes);
+	else if (rc >= 0)
+		rc = -ENODATA;
 	if (rc)
-		return backup_say("%s: %s", folder, strerror(-rc)), false;
-	for (i = set.bk_n; i && full < t->t_args->ba_keep; i--)
-		full += strstr(strrchr(set.bk_path[i - 1], '/'), "-full.weft") != NULL;
+		snprintf(why, max, "%s", in && *in->bi_why ? in->bi_why : strerror(-rc));
+	if (fd >= 0)
+		close(fd);
+	if (in)
+		backup_in_free(in);
+	free(in);
+	return rc;
+}
+
+static bool take_is_full(const char *path)
+{
+	return strstr(strrchr(path, '/'), "-full.weft") != NULL;
+}
+
+/* A folder has the backups of one store: --keep counts its full ones, and weft restore takes the
+ * newest. False: there is one of another store, and it was said. */
+static bool take_own_folder(struct take *t, const struct backup_set *set)
+{
+	const struct ns_super *own = &t->t_store.bs_super;
+	char uuid[BACKUP_UUID_TEXT], why[400];
+	struct ns_super su;
+
+	for (size_t i = 0; i < set->bk_n; i++) {
+		const char *path = set->bk_path[i];
+
+		if (!take_is_full(path))
+			continue;
+		if (take_whose(path, &su, why, sizeof(why))) {
+			t->t_unsure = true;
+			if (t->t_args->ba_keep)
+				backup_say("%s: whose store it is of cannot be read (%s): --keep "
+					   "removes nothing until you remove this file",
+					   path, why);
+			continue;
+		}
+		if (su.su_fs == own->su_fs && !memcmp(su.su_uuid, own->su_uuid, 16))
+			continue;
+		lo_uuid_text(su.su_uuid, uuid);
+		return backup_say("%s is a backup of another store, of file system %u of cluster "
+				  "%s, and this is file system %u of cluster %s: each has a "
+				  "folder of its own",
+				  path, su.su_fs, uuid, own->su_fs, t->t_head.bh_cluster),
+		       false;
+	}
+	return true;
+}
+
+/* Removes all backups that are older than the newest --keep full ones, the last of them first: what
+ * a kill leaves is still full backups, each with those that follow it. set: those that were there
+ * before this one. False: it was said why. */
+static bool take_keep(struct take *t, const char *folder, const struct backup_set *set)
+{
+	unsigned full = 1;
+	size_t i;
+	int rc = 0;
+
+	if (t->t_unsure)
+		return false;
+	for (i = set->bk_n; i && full < t->t_args->ba_keep; i--)
+		full += take_is_full(set->bk_path[i - 1]);
 	for (; !rc && i; i--) {
-		rc = unlink(set.bk_path[i - 1]) ? -errno : 0;
+		rc = unlink(set->bk_path[i - 1]) ? -errno : 0;
 		if (rc)
 			backup_say("%s is too old to keep, and cannot be removed: %s",
-				   set.bk_path[i - 1], strerror(-rc));
+				   set->bk_path[i - 1], strerror(-rc));
 		else
 			t->t_removed++;
 	}
-	backup_set_free(&set);
 	return !rc && (!t->t_removed || take_sync_folder(folder));
 }
 
 /* The backup is written under another name, and renamed when it is durable. */
-static int take_file(struct take *t, const char *folder, const char *path)
+static int take_file(struct take *t, const char *folder, const char *path,
+		     const struct backup_set *set)
 {
 	char tmp[PATH_MAX + 8];
 	int fd;
@@ -400,7 +470,7 @@ static int take_file(struct take *t, const char *folder, const char *path)
 	if (!ok || !take_sync_folder(folder))
 		return BACKUP_FAILED;
 	take_note(t);
-	ok = !t->t_args->ba_keep || take_keep(t, folder);
+	ok = !t->t_args->ba_keep || take_keep(t, folder, set);
 	return take_done(t) == BACKUP_DONE && ok ? BACKUP_DONE : BACKUP_FAILED;
 }
 
@@ -457,10 +527,12 @@ static int take_to_folder(struct take *t, const char *folder)
 	else if (t->t_args->ba_incremental)
 		ok = take_before(set.bk_path[set.bk_n - 1], &prev) &&
 		     take_after(t, &prev, set.bk_path[set.bk_n - 1]);
+	else
+		ok = take_own_folder(t, &set);
 	snprintf(path, sizeof(path), "%s/%04u-%s.weft", folder, set.bk_last + 1,
 		 t->t_head.bh_full ? "full" : "incremental");
+	rc = ok ? take_file(t, folder, path, &set) : BACKUP_FAILED;
 	backup_set_free(&set);
-	rc = ok ? take_file(t, folder, path) : BACKUP_FAILED;
 	close(dir);
 	return rc;
 }

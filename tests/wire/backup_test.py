@@ -4,6 +4,7 @@
 server, damage, gaps, and restoring into an empty folder. Prints TAP."""
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -288,6 +289,59 @@ def test_old_ones_go_with_keep(w):
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10)))
     check(done.returncode, -signal.SIGXFSZ, repr(done))
     check(files(w), ["0008-full.weft"])
+
+
+def another_file_system(w):
+    """The folder of a store of file system 2 of the same cluster."""
+    text, other = os.path.join(w.top, "meta"), os.path.join(w.top, "fs2")
+    run("export-meta", "--store", store(w), text)
+    with open(text, encoding="utf-8") as f:
+        lines = f.read()
+    check(lines.count('"fs":1,"incarnation"'), 1)
+    with open(text, "w", encoding="utf-8") as f:
+        f.write(lines.replace('"fs":1,"incarnation"', '"fs":2,"incarnation"'))
+    run("import-meta", "--edited", "--store", other, text)
+    return other
+
+
+def test_a_folder_has_the_backups_of_one_store(w):
+    c = client()
+    d = c.mkdir(c.root(), "d")
+    some_files(c, d, 0, 3)
+    other, its = another_file_system(w), os.path.join(w.top, "its")
+    for _ in range(2):
+        backup(w, "--keep", "2")
+    said = run("backup", "--store", other, "--keep", "2", its)
+    check("0001-full.weft" in said, True, said)
+    whose = "another store, of file system {} of cluster .* and this is file system {} of cluster"
+    for args in (("--keep", "1"), ()):
+        said = run("backup", "--store", other, *args, folder(w), rc=1)
+        check(re.search("0001-full.weft is a backup of " + whose.format(1, 2), said) is not None,
+              True, said)
+    check(files(w), ["0001-full.weft", "0002-full.weft"])
+    # One that somebody put there.
+    shutil.copy(os.path.join(its, "0001-full.weft"), os.path.join(folder(w), "0003-full.weft"))
+    for args in (("--keep", "1"), ()):
+        said = backup(w, *args, rc=1)
+        check(re.search("0003-full.weft is a backup of " + whose.format(2, 1), said) is not None,
+              True, said)
+    check(sorted(os.listdir(folder(w))), [f"000{i}-full.weft" for i in (1, 2, 3)])
+    os.unlink(os.path.join(folder(w), "0003-full.weft"))
+    # One that does not say whose it is: a backup is made, and none goes.
+    first = os.path.join(folder(w), "0001-full.weft")
+    with open(first, "rb") as f:
+        data = f.read()
+    with open(first, "wb") as f:
+        f.write(data[:data.index(b"\n") + 9])
+    backup(w)
+    said = backup(w, "--keep", "1", rc=1)
+    check("0001-full.weft: whose store it is of cannot be read" in said and
+          "removes nothing" in said, True, said)
+    check(files(w), [f"000{i}-full.weft" for i in (1, 2, 3, 4)])
+    os.unlink(first)
+    said = backup(w, "--keep", "2")
+    check("older ones removed: 2" in said, True, said)
+    check(files(w), ["0004-full.weft", "0005-full.weft"])
 
 
 def late(w):
