@@ -360,6 +360,16 @@ static int rebuild_sums(const char *path)
 	return rc ? EXIT_UNREADABLE : EXIT_CLEAN;
 }
 
+/* --log. Prints, and returns the exit status. */
+static int check_log(const char *conninfo, uint32_t inst, const char *store, bool json)
+{
+	int rc = pg_check(conninfo, inst, store, json);
+
+	if (rc == PG_CHECK_WRONG || fflush(stdout))
+		return EXIT_VIOLATIONS;
+	return rc == PG_CHECK_NOT_COMPARED ? EXIT_UNREADABLE : EXIT_CLEAN;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {{"json", no_argument, NULL, 'j'},
@@ -400,9 +410,7 @@ int main(int argc, char **argv)
 	log_set_name("weft-fsck");
 	log_set_level(LOG_L_WARN);
 	if (log)
-		return pg_check(log, (uint32_t)inst, argv[optind], json) || fflush(stdout)
-			       ? EXIT_VIOLATIONS
-			       : EXIT_CLEAN;
+		return check_log(log, (uint32_t)inst, argv[optind], json);
 	ns_sum_set_copies(lo_map_copies);
 	rc = sums ? rebuild_sums(argv[optind]) : EXIT_CLEAN;
 	if (rc)

@@ -21,26 +21,33 @@
 
 enum { LOOK_MS = 10000 };
 
+enum verdict { SOUND, WRONG, NOT_COMPARED };
+
 struct said {
 	json_t *sd_lines; /* NULL: printed at once */
-	bool sd_wrong;
+	bool sd_wrong, sd_not_compared;
 };
 
 static void __attribute__((format(printf, 3, 4)))
-say(struct said *sd, bool wrong, const char *fmt, ...)
+say(struct said *sd, enum verdict is, const char *fmt, ...)
 {
+	static const char *const words[] = {"sound", "WRONG", "not compared"};
 	char line[600];
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof(line), fmt, ap);
 	va_end(ap);
-	sd->sd_wrong |= wrong;
-	if (sd->sd_lines)
-		json_array_append_new(sd->sd_lines,
-				      json_pack("{s:b,s:s}", "sound", !wrong, "what", line));
+	sd->sd_wrong |= is == WRONG;
+	sd->sd_not_compared |= is == NOT_COMPARED;
+	if (!sd->sd_lines)
+		printf("%s: %s\n", words[is], line);
 	else
-		printf("%s %s\n", wrong ? "WRONG:" : "sound:", line);
+		json_array_append_new(
+			sd->sd_lines,
+			json_pack("{s:o,s:s}", "sound",
+				  is == NOT_COMPARED ? json_null() : json_boolean(is == SOUND),
+				  "what", line));
 }
 
 /* Batches behind the table, in order. pg_decode_fn has no argument for this. */
@@ -97,7 +104,7 @@ static int digest_store(const char *store, struct pg_digest *d, uint64_t *number
 	int rc = kv_open(&kv, store, &o, err, sizeof(err));
 
 	if (rc) {
-		say(sd, true, "the copy cannot be read: %s", err[0] ? err : strerror(-rc));
+		say(sd, WRONG, "the copy cannot be read: %s", err[0] ? err : strerror(-rc));
 		return rc;
 	}
 	rc = kv_read_begin(kv, &t);
@@ -115,7 +122,7 @@ static int digest_store(const char *store, struct pg_digest *d, uint64_t *number
 		kv_read_end(t);
 	kv_close(kv);
 	if (rc)
-		say(sd, true, "the copy in %s cannot be read: %s", store, strerror(-rc));
+		say(sd, WRONG, "the copy in %s cannot be read: %s", store, strerror(-rc));
 	return rc;
 }
 
@@ -124,14 +131,14 @@ static void check_numbers(const struct pg_verified *v, struct said *sd)
 	uint64_t last = v->v_batch;
 
 	if (v->v_folded > last || v->v_acked > last)
-		say(sd, true, "the row counts %llu batches, and the table is as of batch %llu",
+		say(sd, WRONG, "the row counts %llu batches, and the table is as of batch %llu",
 		    (unsigned long long)last, (unsigned long long)v->v_folded);
 	if (!v->v_n && v->v_folded < last)
-		say(sd, true, "the log is empty, and lacks batches %llu to %llu",
+		say(sd, WRONG, "the log is empty, and lacks batches %llu to %llu",
 		    (unsigned long long)v->v_folded + 1, (unsigned long long)last);
 	else if (v->v_n && (v->v_max != last || v->v_first > v->v_folded + 1 ||
 			    v->v_n != v->v_max - v->v_first + 1))
-		say(sd, true,
+		say(sd, WRONG,
 		    "the log has %llu batches between %llu and %llu, and should have all from %llu "
 		    "to %llu",
 		    (unsigned long long)v->v_n, (unsigned long long)v->v_first,
@@ -140,10 +147,10 @@ static void check_numbers(const struct pg_verified *v, struct said *sd)
 								      : v->v_first),
 		    (unsigned long long)last);
 	else if (v->v_n)
-		say(sd, false, "the log has batches %llu to %llu, without a gap",
+		say(sd, SOUND, "the log has batches %llu to %llu, without a gap",
 		    (unsigned long long)v->v_first, (unsigned long long)v->v_max);
 	else
-		say(sd, false, "the log has no batch that the table lacks");
+		say(sd, SOUND, "the log has no batch that the table lacks");
 }
 
 /* Does the first batch behind the table follow from the one that the table is as of? */
@@ -156,16 +163,16 @@ static void check_head(const struct pg_verified *v, struct said *sd)
 		if (v->v_headlen >= sizeof(r))
 			memcpy(&r, v->v_head, sizeof(r));
 		if (v->v_headlen < sizeof(r) || le64toh(r.rr_batch) != v->v_folded) {
-			say(sd, true, "the table does not say which batch it is as of");
+			say(sd, WRONG, "the table does not say which batch it is as of");
 			return;
 		}
 	}
 	if (chain.ch_n && memcmp(chain.ch_before, v->v_folded ? r.rr_sum : none, KV_REDO_SUM))
-		say(sd, true,
+		say(sd, WRONG,
 		    "batch %llu does not follow from batch %llu, which the table is as of",
 		    (unsigned long long)chain.ch_first, (unsigned long long)v->v_folded);
 	else
-		say(sd, false, "%llu batches behind the table follow from it, each from the other",
+		say(sd, SOUND, "%llu batches behind the table follow from it, each from the other",
 		    (unsigned long long)chain.ch_n);
 }
 
@@ -173,20 +180,22 @@ static void check_copy(const struct pg_verified *v, const char *store, const str
 		       uint64_t number, struct said *sd)
 {
 	if (number > v->v_batch)
-		say(sd, true, "the copy in %s holds batch %llu, and the log ends at %llu", store,
+		say(sd, WRONG, "the copy in %s holds batch %llu, and the log ends at %llu", store,
 		    (unsigned long long)number, (unsigned long long)v->v_batch);
 	else if (number < v->v_folded || number != v->v_last)
-		say(sd, true,
-		    "the copy in %s holds batch %llu, and the table is beyond it: it cannot be "
-		    "compared",
-		    store, (unsigned long long)number);
+		/* A server that runs folds every second. */
+		say(sd, NOT_COMPARED,
+		    "the copy in %s holds batch %llu, and PostgreSQL has no state of that batch: "
+		    "the table is as of batch %llu; stop all processes of the instance, and the "
+		    "one of this copy last",
+		    store, (unsigned long long)number, (unsigned long long)v->v_folded);
 	else if (memcmp(d, &v->v_digest, sizeof(*d)))
-		say(sd, true,
+		say(sd, WRONG,
 		    "the copy in %s has %llu pairs and is not what table and log make of batch "
 		    "%llu",
 		    store, (unsigned long long)d->d_rows, (unsigned long long)number);
 	else
-		say(sd, false, "the copy in %s has the same pairs as of batch %llu", store,
+		say(sd, SOUND, "the copy in %s has the same pairs as of batch %llu", store,
 		    (unsigned long long)number);
 }
 
@@ -198,10 +207,10 @@ static int look(const struct pg_options *o, struct pg_row *row, struct said *sd)
 	if (!rc) {
 		rc = pg_watch_look(w, row);
 		if (rc)
-			say(sd, true, "PostgreSQL: %s", pg_watch_why(w));
+			say(sd, WRONG, "PostgreSQL: %s", pg_watch_why(w));
 		pg_watch_close(w);
 	} else {
-		say(sd, true, "the connection string is wrong");
+		say(sd, WRONG, "the connection string is wrong");
 	}
 	return rc;
 }
@@ -221,23 +230,23 @@ static void check_all(const struct pg_options *o, const char *store, struct said
 	v.v_upto = store ? number : 0;
 	rc = pg_verify(o, check_decode, &v, why);
 	if (rc && rc != -EIO) {
-		say(sd, true, "PostgreSQL: %s", *why ? why : strerror(-rc));
+		say(sd, WRONG, "PostgreSQL: %s", *why ? why : strerror(-rc));
 		return;
 	}
 	check_numbers(&v, sd);
 	if (rc) {
-		say(sd, true, "batch %llu of the log %s",
+		say(sd, WRONG, "batch %llu of the log %s",
 		    (unsigned long long)(v.v_folded + 1 + chain.ch_n),
 		    chain.ch_wrong ? chain.ch_wrong : "is not there");
 		return;
 	}
 	check_head(&v, sd);
-	say(sd, false, "table and log make %llu pairs as of batch %llu",
+	say(sd, SOUND, "table and log make %llu pairs as of batch %llu",
 	    (unsigned long long)v.v_digest.d_rows, (unsigned long long)v.v_last);
 	if (store)
 		check_copy(&v, store, &copy, number, sd);
 	if (row.r_restored)
-		say(sd, true,
+		say(sd, WRONG,
 		    "the log was put back to an earlier time: start weft-mds once with "
 		    "--restored");
 }
@@ -260,5 +269,7 @@ int pg_check(const char *conninfo, uint32_t inst, const char *store, bool json)
 		puts("");
 		json_decref(all);
 	}
-	return sd.sd_wrong;
+	return sd.sd_wrong	    ? PG_CHECK_WRONG
+	       : sd.sd_not_compared ? PG_CHECK_NOT_COMPARED
+				    : PG_CHECK_SOUND;
 }

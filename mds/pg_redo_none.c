@@ -79,5 +79,5 @@ int pg_check(const char *conninfo, uint32_t inst, const char *store, bool json)
 {
 	(void)conninfo, (void)inst, (void)store, (void)json;
 	fprintf(stderr, "weft-fsck: this weft was built without PostgreSQL (configure)\n");
-	return 1;
+	return PG_CHECK_WRONG;
 }

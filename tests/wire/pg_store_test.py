@@ -523,6 +523,24 @@ def test_verify_finds_what_is_wrong(w):
     finds(w, "update weft.fold set head = '' where inst = $", "does not say which batch")
     rc, said = verify(w, "--json", "--store", f"{w.top}/a")
     check((rc, json.loads(said)["sound"]), (0, True), said)
+    # A copy that was stopped first is behind the table, and that is no fault.
+    shutil.copytree(f"{w.top}/a", f"{w.top}/earlier")
+    w.start("a")
+    w.serves("a", 3)
+    make_files(w.client("a"), "more", 20)
+    w.drop()
+    folded = f"select folded >= {int(w.sql('select batch from weft.instance where id = $'))}" \
+        " from weft.fold where inst = $"
+    eventually(lambda: w.sql(folded) == "t", what="the table follows")
+    w.stop("a")
+    rc, said = verify(w, "--store", f"{w.top}/earlier")
+    check((rc, "WRONG" in said, f"not compared: the copy in {w.top}/earlier holds" in said),
+          (3, False, True), said)
+    rc, said = verify(w, "--json", "--store", f"{w.top}/earlier")
+    got = json.loads(said)
+    check((rc, got["sound"], got["looked_at"][-1]["sound"]), (3, True, None), said)
+    rc, said = verify(w, "--store", f"{w.top}/a")
+    check((rc, same in said), (0, True), said)
 
 
 def test_what_cannot_serve_takes_nothing(w):
