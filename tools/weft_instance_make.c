@@ -33,6 +33,7 @@ const struct weft_opt instance_make_options[] = {
 struct make {
 	struct plan mk_plan;
 	unsigned mk_n, mk_conf; /* the step of the configuration */
+	bool mk_has;		/* weft-addr's has the address already */
 	const char *mk_addr, *mk_iface, *mk_log, *mk_cluster, *mk_node;
 	long mk_rank;
 	struct sockaddr_storage mk_ss;
@@ -114,6 +115,14 @@ static bool same_addr(const struct sockaddr *a, const struct sockaddr_storage *b
 
 /* ---- checks ---- */
 
+/* Was this machine a node of the instance before? With --force its configuration may change. */
+static bool make_again(const struct make *mk)
+{
+	const struct plan_step *conf = &mk->mk_plan.pl_step[mk->mk_conf];
+
+	return conf->ps_there || conf->ps_aside;
+}
+
 /* An address that moves is no machine's own. Where the instance was made before, it may be here. */
 static int check_address(struct make *mk)
 {
@@ -127,7 +136,7 @@ static int check_address(struct make *mk)
 	if (!if_nametoindex(mk->mk_iface))
 		return plan_refuse(p, "--interface %s: this machine has no such interface",
 				   mk->mk_iface);
-	if (p->pl_step[mk->mk_conf].ps_there)
+	if (p->pl_step[mk->mk_conf].ps_there || (make_again(mk) && mk->mk_has))
 		return EXIT_DONE;
 	if (getifaddrs(&all))
 		return plan_refuse(p, "cannot list the addresses of this machine: %s",
@@ -214,7 +223,7 @@ static int make_checks(struct make *mk)
 	if (!rc)
 		rc = check_address(mk);
 	if (!rc)
-		rc = check_store(p, mk->mk_store, false, p->pl_step[mk->mk_conf].ps_there);
+		rc = check_store(p, mk->mk_store, false, make_again(mk));
 	if (rc)
 		return rc;
 	check_limits(p);
@@ -235,7 +244,9 @@ static void make_commands(struct make *mk, bool addr)
 		/* It reads its lines at its start alone. */
 		plan_command(p, "systemctl enable weft-addr.service");
 		plan_command(p, "systemctl %s weft-addr.service", addr ? "restart" : "start");
-		plan_command(p, "systemctl enable --now %s", mk->mk_unit);
+		plan_command(p, "systemctl enable %s", mk->mk_unit);
+		plan_command(p, "systemctl %s %s", plan_replaces(p) ? "restart" : "start",
+			     mk->mk_unit);
 	} else {
 		plan_command(p, "install -d -o weft -g weft -m 0750 /run/%s", mk->mk_run);
 		plan_command(p, "weft-addr -c " ADDR_CONF " &");
@@ -247,9 +258,10 @@ static void make_commands(struct make *mk, bool addr)
 static int make_plan(struct make *mk)
 {
 	struct plan *p = &mk->mk_plan;
-	bool has = has_address(mk), new = !plan_there(p, ADDR_CONF);
+	bool new = !plan_there(p, ADDR_CONF);
 	int rc;
 
+	mk->mk_has = has_address(mk);
 	plan_folder(p, "/etc/weft", PLAN_ROOT_WEFT, 0750);
 	plan_folder(p, "/var/lib/weft", PLAN_WEFT, 0700);
 	plan_folder(p, mk->mk_store, PLAN_WEFT, 0700);
@@ -260,13 +272,13 @@ static int make_plan(struct make *mk)
 			  plan_text("# Addresses that weft-addr may hold on this machine.\n%s %s\n",
 				    mk->mk_addr, mk->mk_iface),
 			  false);
-	else if (!has)
+	else if (!mk->mk_has)
 		/* Lines of others stay. */
 		plan_command(p, "echo %s %s >>%s" ADDR_CONF, mk->mk_addr, mk->mk_iface, p->pl_root);
 	rc = plan_look(p);
 	if (!rc)
 		rc = make_checks(mk);
-	make_commands(mk, new || !has);
+	make_commands(mk, new || !mk->mk_has);
 	return rc;
 }
 

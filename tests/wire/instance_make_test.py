@@ -104,6 +104,31 @@ def test_it_makes_a_node_of_an_instance(m):
     m.refused("uses the address 192.0.2.12", "instance", "make", "4", *MAKE, "--cluster", UUID)
 
 
+def test_force_changes_a_node(m):
+    prepare(m)
+    m.weft(*SECOND, "--node", "n1")
+    before = m.read("etc/weft/mds-2.conf")
+    # It has served, and holds its address.
+    m.write("var/lib/weft/mds-2/data.mdb", "x")
+    subprocess.run(m.inside("ip", "addr", "add", "192.0.2.12/32", "dev", "e0"), check=True)
+    more = (*SECOND, "--node", "n1", "--rank", "700")
+    m.refused("with --force it is kept as", *more)
+    # Under systemd its server begins again; here nothing is done.
+    os.makedirs(m.path("run/systemd/system"))
+    said, _ = m.weft(*more, "--force", "--dry-run")
+    check("would run   systemctl restart weft-mds@2.service\n" in said, True, said)
+    said, _ = m.weft(*SECOND, "--node", "n1", "--dry-run")
+    check("would run   systemctl start weft-mds@2.service\n" in said, True, said)
+    os.rmdir(m.path("run/systemd/system"))
+    m.weft(*more, "--force")
+    check(m.read("etc/weft/mds-2.conf"), before.replace("log_rank = 0ms", "log_rank = 700ms"))
+    check(m.read("etc/weft/mds-2.conf.before"), before)
+    check(m.read("var/lib/weft/mds-2/data.mdb"), "x")
+    # No configuration of before makes the machine's own address one that moves.
+    os.unlink(m.path("etc/weft/mds-2.conf.before"))
+    m.refused("is this machine's own, on e0", *SECOND, "--address", "192.0.2.1", "--force")
+
+
 def test_the_block_of_the_page_does_what_it_says(m):
     prepare(m)
     with open(os.path.join(tap.SRC, "docs/ha.md"), encoding="utf-8") as f:
