@@ -87,13 +87,14 @@ static char *make_conf(const struct make *mk)
 	return text;
 }
 
-/* Has weft-addr's configuration the address? */
-static bool has_address(const struct make *mk)
+/* Has weft-addr's configuration the address? *joins: a line behind it would join its last one. */
+static bool has_address(const struct make *mk, bool *joins)
 {
 	char *text = plan_text_of(&mk->mk_plan, ADDR_CONF);
-	size_t n = strlen(mk->mk_addr);
+	size_t n = strlen(mk->mk_addr), len = text ? strlen(text) : 0;
 	bool there = false;
 
+	*joins = len && text[len - 1] != '\n';
 	for (const char *line = text; line && *line;
 	     line += strcspn(line, "\n"), line += *line != 0)
 		there |= !strncmp(line, mk->mk_addr, n) && line[n] && strchr(" \t/", line[n]);
@@ -258,10 +259,10 @@ static void make_commands(struct make *mk, bool addr)
 static int make_plan(struct make *mk)
 {
 	struct plan *p = &mk->mk_plan;
-	bool new = !plan_there(p, ADDR_CONF);
+	bool joins, new = !plan_there(p, ADDR_CONF);
 	int rc;
 
-	mk->mk_has = has_address(mk);
+	mk->mk_has = has_address(mk, &joins);
 	plan_folder(p, "/etc/weft", PLAN_ROOT_WEFT, 0750);
 	plan_folder(p, "/var/lib/weft", PLAN_WEFT, 0700);
 	plan_folder(p, mk->mk_store, PLAN_WEFT, 0700);
@@ -274,7 +275,8 @@ static int make_plan(struct make *mk)
 			  false);
 	else if (!mk->mk_has)
 		/* Lines of others stay. */
-		plan_command(p, "echo %s %s >>%s" ADDR_CONF, mk->mk_addr, mk->mk_iface, p->pl_root);
+		plan_command(p, joins ? "printf '\\n%%s\\n' '%s %s' >>%s%s" : "echo %s %s >>%s%s",
+			     mk->mk_addr, mk->mk_iface, p->pl_root, ADDR_CONF);
 	rc = plan_look(p);
 	if (!rc)
 		rc = make_checks(mk);

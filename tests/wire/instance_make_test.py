@@ -129,6 +129,17 @@ def test_force_changes_a_node(m):
     m.refused("is this machine's own, on e0", *SECOND, "--address", "192.0.2.1", "--force")
 
 
+def test_a_line_joins_no_other(m):
+    prepare(m)
+    m.write("etc/weft/addr.conf", "192.0.2.77 e0")
+    said, _ = m.weft(*SECOND)
+    (command,) = re.findall(r"^to do +(.*>>.*)$", said, re.M)
+    subprocess.run(m.inside("sh", "-c", command), env=ENV, check=True, timeout=LONG)
+    check(m.read("etc/weft/addr.conf"), "192.0.2.77 e0\n192.0.2.12 e0\n")
+    said, _ = m.weft(*SECOND)
+    check(">>" in said, False, said)
+
+
 def test_the_block_of_the_page_does_what_it_says(m):
     prepare(m)
     with open(os.path.join(tap.SRC, "docs/ha.md"), encoding="utf-8") as f:
