@@ -263,7 +263,7 @@ def test_drain_takes_a_standby_that_follows_and_fails_where_it_knows_nothing(nod
     # A holder that is not told of may be on the node that is to be empty.
     w.sql("update weft.instance set owner = 'n9:/nowhere 0123456789abcdef' where id = $")
     said = nodes.weft("drain", "n3", status=1)
-    check(f"instance {w.inst} is held by a process that names no node" in said, True, said)
+    check(f"instance {w.inst}: its holder does not say where it is" in said, True, said)
 
 
 def test_one_that_has_followed_nothing_yet_is_behind(nodes):
