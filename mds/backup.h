@@ -94,6 +94,7 @@ struct backup_args {
 	const char *ba_store, *ba_user; /* mds.store; mds.user or "" */
 	const char *ba_conf;		/* the file that they come from */
 	bool ba_incremental, ba_json;
+	bool ba_log;	      /* mds.log is set there */
 	const char *ba_after; /* the backup before, with ba_incremental to a pipe; or NULL */
 	const char *ba_out;   /* "-" or a file; NULL: a folder */
 	unsigned ba_keep;     /* so many full backups stay in the folder; 0: all */

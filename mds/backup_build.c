@@ -200,20 +200,44 @@ void backup_build_undo(struct backup_build *b)
 	}
 }
 
+/* What the unit that has this configuration is called, and its folder in /run: "weft-mds@N" and
+ * "weft-mds-N" for that of weft instance make. */
+static void next_unit(const char *conf, char unit[32], char run[32])
+{
+	char again[40];
+	unsigned n = 0;
+
+	snprintf(unit, 32, "weft-mds");
+	snprintf(run, 32, "weft-mds");
+	if (sscanf(conf, "/etc/weft/mds-%5u.conf", &n) != 1)
+		return;
+	snprintf(again, sizeof(again), "/etc/weft/mds-%u.conf", n);
+	if (strcmp(again, conf) != 0)
+		return;
+	snprintf(unit, 32, "weft-mds@%u", n);
+	snprintf(run, 32, "weft-mds-%u", n);
+}
+
 int backup_build_next(const struct backup_args *a, const char *what)
 {
+	char unit[32], run[32], next[PATH_MAX + 40];
 	json_t *j;
 
+	next_unit(a->ba_conf, unit, run);
+	snprintf(next, sizeof(next), "weft-mds -c %s --restored=only", a->ba_conf);
 	if (!a->ba_json) {
-		printf("%s: %s.\n"
-		       "The next commands make the store fit for service, as the user that the "
+		printf("%s: %s.\n", a->ba_store, what);
+		if (a->ba_log)
+			printf("It has its log in files: first take mds.log out of %s.\n",
+			       a->ba_conf);
+		printf("The next commands make the store fit for service, as the user that the "
 		       "service runs as, and start it. The second waits for every data server:\n"
-		       "    install -d -o weft -g weft /run/weft-mds\n"
-		       "    runuser -u weft -- weft-mds -c %s --restored=only\n"
-		       "    systemctl start weft-mds\n",
-		       a->ba_store, what, a->ba_conf);
+		       "    install -d -o weft -g weft /run/%s\n"
+		       "    runuser -u weft -- %s\n"
+		       "    systemctl start %s\n",
+		       run, next, unit);
 	} else {
-		j = json_pack("{s:s, s:s}", "store", a->ba_store, "next", "weft-mds --restored");
+		j = json_pack("{s:s, s:s}", "store", a->ba_store, "next", next);
 		if (j)
 			json_dumpf(j, stdout, JSON_COMPACT);
 		putchar('\n');

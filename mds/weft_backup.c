@@ -53,6 +53,7 @@ static bool weft_backup_conf(struct backup_args *a)
 		return backup_say("%s", err), false;
 	/* conf lives as long as the process */
 	a->ba_user = conf_str(conf, "mds.user");
+	a->ba_log = *conf_str(conf, "mds.log") != 0;
 	if (!a->ba_store)
 		a->ba_store = conf_str(conf, "mds.store");
 	if (!*a->ba_store)

@@ -3,6 +3,7 @@
 """weft instance make: what it writes, what it refuses, and that a server starts with it as far as
 PostgreSQL. Prints TAP. As root."""
 import contextlib
+import json
 import os
 import re
 import subprocess
@@ -11,7 +12,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import tap  # noqa: E402
-from harness import check  # noqa: E402
+from harness import check, eventually  # noqa: E402
 from handbook import blocks  # noqa: E402
 from cluster_machines import ENV, LONG, UID, machines, owners  # noqa: E402
 
@@ -138,6 +139,30 @@ def test_a_line_joins_no_other(m):
     check(m.read("etc/weft/addr.conf"), "192.0.2.77 e0\n192.0.2.12 e0\n")
     said, _ = m.weft(*SECOND)
     check(">>" in said, False, said)
+
+
+def test_a_store_that_is_put_back_is_told_its_unit(m):
+    prepare(m)
+    m.write("etc/weft/one.conf", "mds {\n\tstore = /srv/weft/one\n\tlisten = \"127.0.0.1:2049\"\n"
+            "\tcluster_key = /etc/weft/cluster.key\n\texports = /etc/weft/exports\n}\n")
+    with subprocess.Popen(m.inside("weft-mds", "-c", "/etc/weft/one.conf"), env=ENV,
+                          stderr=subprocess.DEVNULL) as server:
+        try:
+            eventually(lambda: subprocess.run(
+                m.inside("weft", "backup", "-c", "/etc/weft/one.conf", "/srv/weft/backup"),
+                env=ENV, capture_output=True, timeout=LONG, check=False).returncode == 0, LONG,
+                "a backup")
+        finally:
+            server.terminate()
+    m.weft(*SECOND)
+    said, _ = m.weft("restore", "-c", "/etc/weft/mds-2.conf", "/srv/weft/backup")
+    for part in ("take mds.log out of /etc/weft/mds-2.conf", "/run/weft-mds-2\n",
+                 " weft-mds -c /etc/weft/mds-2.conf --restored=only\n",
+                 "systemctl start weft-mds@2\n"):
+        check(part in said, True, f"{part} in {said}")
+    said, _ = m.weft("restore", "--json", "--store", "/srv/weft/two", "-c", "/etc/weft/one.conf",
+                     "/srv/weft/backup")
+    check(json.loads(said)["next"], "weft-mds -c /etc/weft/one.conf --restored=only", said)
 
 
 def test_the_block_of_the_page_does_what_it_says(m):

@@ -459,7 +459,9 @@ def test_a_database_that_was_put_back_is_served_as_a_restored_store(w):
     w.start("a")
     w.says("a", "it was put back to an earlier time: start weft-mds once with --restored")
     w.stop("a")
-    w.start("a", args=["--restored"])
+    w.start("a", args=["--restored=only"])
+    check(w.ended("a"), 0, w.log("a")[-800:])
+    w.start("a")
     w.serves("a", 3)
     has_files(w.client("a"), "new", 5)
 
@@ -541,6 +543,35 @@ def test_verify_finds_what_is_wrong(w):
     check((rc, got["sound"], got["looked_at"][-1]["sound"]), (3, True, None), said)
     rc, said = verify(w, "--store", f"{w.top}/a")
     check((rc, same in said), (0, True), said)
+
+
+def weft(*args):
+    done = subprocess.run([program("weft"), *args], capture_output=True, text=True, timeout=120,
+                          check=False, env=environment("weft"))
+    check(done.returncode, 0, f"weft {args}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def test_a_backup_becomes_a_store_without_postgresql(w):
+    w.start("a")
+    w.serves("a")
+    make_files(w.client("a"), "d", 20)
+    w.drop()
+    weft("backup", "--store", f"{w.top}/a", f"{w.top}/backup")
+    row = "select epoch, batch, owner from weft.instance where id = $"
+    w.stop("a")
+    was = w.sql(row)
+    shutil.rmtree(f"{w.top}/a")
+    weft("restore", "--store", f"{w.top}/a", f"{w.top}/backup")
+    # It has its log in files: PostgreSQL's gets nothing of it.
+    refuses(w, "remove it", args=["--restored=only"])
+    check(w.sql(row), was)
+    w.start("a", "mds.log=", args=["--restored=only"])
+    check(w.ended("a"), 0, w.log("a")[-800:])
+    w.start("a", "mds.log=")
+    w.serves("a", 2)
+    has_files(w.client("a"), "d", 20)
+    check(w.sql(row), was)
 
 
 def test_what_cannot_serve_takes_nothing(w):
