@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client.c - the clients, and the checker. A client asks one thing at a time, and asks again, of
- * either server, when no answer comes: an old server that woke gets questions too.
+ * client.c - the clients, and the checker. A client asks one thing at a time, and asks again when
+ * no answer comes. Half of them ask where the service address was announced last; the others ask
+ * either server, so an old server that woke gets questions too.
  *
  * Each register counts. So the checker knows, for each question, what was acknowledged before it
  * was asked (rq_floor): a look may not give less, an addition must give more, no two additions give
@@ -42,6 +43,7 @@ static void next_op(void *arg, uint64_t n)
 				    : ASK_ID,
 		.rq_reg = finishing ? (unsigned)((c->c_seq + i) % REGS) : (unsigned)sim_below(REGS),
 		.rq_id = (uint64_t)(i + 1) << 32 | ++c->c_seq,
+		.rq_by_address = i % 2,
 		.rq_asked = sim_now,
 	};
 	c->c_rq.rq_floor = acked[c->c_rq.rq_reg];
@@ -57,16 +59,19 @@ static void again(void *arg, uint64_t n)
 
 	if (!c->c_asks || n != (c->c_seq << 8 | c->c_rq.rq_try))
 		return;
-	c->c_server = (c->c_server + 1) % MDS_MAX;
+	if (!c->c_rq.rq_by_address)
+		c->c_server = (c->c_server + 1) % MDS_MAX;
 	ask(c);
 }
 
 static void ask(struct slot *c)
 {
 	c->c_rq.rq_try = (c->c_rq.rq_try + 1) & 255;
+	if (c->c_rq.rq_by_address)
+		c->c_server = addr_where();
 	server_ask(c->c_server, &c->c_rq);
 	/* Some go on talking to the other one as well. */
-	if (sim_chance(150))
+	if (!c->c_rq.rq_by_address && sim_chance(150))
 		server_ask((c->c_server + 1) % MDS_MAX, &c->c_rq);
 	sim_at(sim_now + SIM_MS(AGAIN_MS), again, c, c->c_seq << 8 | c->c_rq.rq_try);
 }
@@ -153,7 +158,7 @@ static void arrives(void *arg)
 		if (rq->rq_kind == ASK_READ)
 			seen_regs |= 1u << rq->rq_reg;
 	}
-	sim_at(sim_now + SIM_MS(sim_between(2, 60)), next_op, c, 0);
+	sim_at(sim_now + SIM_MS(sim_between(2, 90)), next_op, c, 0);
 }
 
 void client_answer(const struct request *rq, unsigned server, uint64_t epoch, uint64_t value,

@@ -29,6 +29,7 @@ static const struct {
 	{"promote-with-gap", "a standby writes behind batches that it lacks"},
 	{"no-guard", "a commit does not look whose instance it is"},
 	{"doubt-by-read", "a commit without an answer is looked up by reading"},
+	{"announce-once", "a service address is announced once"},
 	{"old-order", "a data server does not look who sends an order"},
 };
 
@@ -53,6 +54,7 @@ static bool schedule(uint64_t seed)
 
 	sim_begin(seed);
 	engine_begin();
+	addr_begin();
 	servers_begin();
 	ds_begin();
 	clients_begin();

@@ -48,6 +48,8 @@ static uint64_t a_while(void)
 {
 	uint64_t l = SIM_MS(server_lease_ms());
 
+	if (sim_chance(80))
+		return sim_between(3 * l, 5 * l);
 	return sim_chance(300) ? sim_between(SIM_MS(1), l / 2) : sim_between(l / 2, 3 * l);
 }
 

@@ -87,7 +87,7 @@ struct chunk {
 	size_t c_used;
 	char c_data[];
 };
-static struct chunk *arena;
+static struct chunk *arena, *spare; /* spare: of ARENA bytes each, from earlier schedules */
 
 void *sim_alloc(size_t n)
 {
@@ -95,8 +95,12 @@ void *sim_alloc(size_t n)
 
 	n = (n + 15) / 16 * 16;
 	if (!arena || arena->c_used + n > ARENA) {
-		struct chunk *c = malloc(sizeof(*c) + (n > ARENA ? n : ARENA));
+		struct chunk *c = n > ARENA ? NULL : spare;
 
+		if (c)
+			spare = c->c_next;
+		else
+			c = malloc(sizeof(*c) + (n > ARENA ? n : ARENA));
 		if (!c)
 			abort();
 		c->c_next = arena;
@@ -118,16 +122,20 @@ void *sim_copy(const void *p, size_t n)
 	return q;
 }
 
+/* The pages are kept: they are needed again at once. */
 static void arena_free(void)
 {
 	struct chunk *c;
 
-	while ((c = arena) && c->c_next) {
+	while ((c = arena)) {
 		arena = c->c_next;
-		free(c);
+		if (c->c_used > ARENA) {
+			free(c);
+			continue;
+		}
+		c->c_next = spare;
+		spare = c;
 	}
-	if (arena)
-		arena->c_used = 0;
 }
 
 /* ---- what was said ---- */
@@ -272,9 +280,10 @@ void *sim_global_of(struct sim_proc *p, void *var)
 /* ---- coroutines ---- */
 
 static struct co *pool, *all;
-static jmp_buf outside;
 #ifdef SIM_SWAPCONTEXT
 static ucontext_t outside_ctx;
+#else
+static jmp_buf outside;
 #endif
 
 static void leave(struct co *c)

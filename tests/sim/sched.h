@@ -22,7 +22,6 @@ struct co {
 	struct waitq co_ended;
 };
 struct co *sim_running(void);
-bool sim_wake_one(struct waitq *q);
 void sim_mem_drop(struct sim_proc *p); /* NULL: of all */
 void sim_fd_reset(void);
 #endif

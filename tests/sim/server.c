@@ -368,11 +368,13 @@ static void asked(void *arg)
 	const struct asked *a = arg;
 	struct server *s = &servers[a->a_server];
 
+	if (a->a_rq.rq_by_address && !addr_takes(a->a_server))
+		return;
 	/* A standby does not read what it gets. */
 	if (!s->s_proc.p_alive || !s->s_serves || s->s_n == QUEUE)
 		return;
 	s->s_queue[(s->s_head + s->s_n++) % QUEUE] = a->a_rq;
-	sim_wake(&s->s_work);
+	sim_wake_one(&s->s_work);
 }
 
 void server_ask(unsigned i, const struct request *rq)
@@ -412,6 +414,21 @@ static void *orders(void *arg)
 	return NULL;
 }
 
+/* As mds_addr.c does: the addresses once the store is held; twice a second LIVE, while it is. */
+static void *addresses(void *arg)
+{
+	struct server *s = arg;
+
+	addr_say(s->s_at, SIM_ADDR_HOLD);
+	addr_say(s->s_at, SIM_ADDR_LISTENING);
+	while (!s->s_term) {
+		if (store_lease_live(&s->s_mds->m_store_lease))
+			addr_say(s->s_at, SIM_ADDR_LIVE);
+		sim_sleep(SIM_MS(500));
+	}
+	return NULL;
+}
+
 /* ---- a life ---- */
 
 static void ends(struct server *s)
@@ -435,7 +452,8 @@ static void life(void *arg)
 	pthread_t t;
 	int rc;
 
-	s->s_mds = sim_calloc(1, sizeof(*s->s_mds));
+	s->s_mds = aligned_alloc(64, (sizeof(*s->s_mds) + 63) / 64 * 64);
+	memset(s->s_mds, 0, sizeof(*s->s_mds));
 	store_lease_init(&s->s_mds->m_store_lease, 0);
 	rc = mds_log_open(s->s_mds, NULL, NULL, false, &opts, err, sizeof(err));
 	if (rc) {
@@ -454,9 +472,11 @@ static void life(void *arg)
 	for (unsigned i = 0; i < WORKERS; i++)
 		pthread_create(&t, NULL, worker, s);
 	pthread_create(&t, NULL, orders, s);
+	pthread_create(&t, NULL, addresses, s);
 	while (!s->s_term)
 		sim_wait(&s->s_signal, UINT64_MAX);
 	s->s_taken = true;
+	addr_say(s->s_at, SIM_ADDR_RELEASE);
 	s->s_serves = false;
 	sim_wake(&s->s_work);
 	pthread_create(&t, NULL, ending, s);
@@ -488,6 +508,10 @@ static void died(struct sim_proc *p)
 
 	s->s_serves = false;
 	s->s_back_ns = 0;
+	if (sim_nodes[p->p_node].n_off)
+		addr_power_cut(s->s_at);
+	else
+		addr_say(s->s_at, SIM_ADDR_GONE);
 	if (p->p_status)
 		store_crash(s->s_store);
 	/* An administrator removes the store, or has it filled again. */

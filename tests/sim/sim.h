@@ -89,6 +89,7 @@ struct co *sim_spawn(struct sim_proc *p, void *(*fn)(void *arg), void *arg);
 /* True: woken; false: the time is over. */
 bool sim_wait(struct waitq *q, uint64_t ns);
 void sim_wake(struct waitq *q);
+bool sim_wake_one(struct waitq *q); /* true: there was one */
 void sim_sleep(uint64_t ns);
 uint64_t sim_boot(unsigned node);
 void *sim_malloc_for(struct sim_proc *p, size_t n);
@@ -156,8 +157,9 @@ struct request {
 	unsigned rq_reg;
 	uint64_t rq_id; /* of the operation; a retry has the same */
 	unsigned rq_try;
-	uint64_t rq_asked; /* when the operation began */
-	uint64_t rq_floor; /* ASK_READ, ASK_ADD: what was acknowledged by then */
+	bool rq_by_address; /* it goes to the service address */
+	uint64_t rq_asked;  /* when the operation began */
+	uint64_t rq_floor;  /* ASK_READ, ASK_ADD: what was acknowledged by then */
 };
 void servers_begin(void);
 struct sim_proc *server_proc(unsigned i);
@@ -170,6 +172,22 @@ uint64_t server_lease_ms(void);
 void servers_claimed(uint64_t epoch);
 void servers_quiet(void); /* nothing new fails */
 bool server_kill(unsigned i, bool power, uint64_t back_ns);
+
+/* ---- addr_sim.c: weft-addr ---- */
+
+enum sim_addr {
+	SIM_ADDR_HOLD,
+	SIM_ADDR_LISTENING,
+	SIM_ADDR_LIVE,
+	SIM_ADDR_RELEASE,
+	SIM_ADDR_GONE /* the holder's connection has ended */
+};
+void addr_begin(void);
+void addr_say(unsigned server, enum sim_addr what);
+void addr_power_cut(unsigned server);
+/* The server to which clients take the service address to belong; does its node take what comes? */
+unsigned addr_where(void);
+bool addr_takes(unsigned server);
 
 /* ---- client.c ---- */
 

@@ -28,7 +28,11 @@ static void *take(struct sim_proc *p, size_t n, size_t align)
 	char *raw = NULL;
 	struct mem *m;
 
-	if (posix_memalign((void **)&raw, align, head + n))
+	if (align <= 16)
+		raw = malloc(head + n);
+	else if (posix_memalign((void **)&raw, align, head + n))
+		raw = NULL;
+	if (!raw)
 		abort();
 	m = (struct mem *)(raw + head) - 1;
 	m->m_n = n;
