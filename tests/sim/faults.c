@@ -146,7 +146,7 @@ static void strike_engine(enum fault f)
 
 static void strike(enum fault f)
 {
-	unsigned v = victim();
+	unsigned v = victim(), which;
 
 	faults_struck[f]++;
 	sim_log("fault: %s of %u", fault_names[f], v);
@@ -170,7 +170,8 @@ static void strike(enum fault f)
 		cut_group(MDS_NODE0 + v, PG_NODE0, PG_SERVERS, a_while());
 		break;
 	case F_CUT_ONE:
-		cut_group(MDS_NODE0 + v, (unsigned)sim_below(PG_SERVERS), 1, a_while());
+		which = (unsigned)sim_below(PG_SERVERS);
+		cut_group(MDS_NODE0 + v, which, 1, a_while());
 		break;
 	case F_CUT_CLIENTS:
 		cut_group(MDS_NODE0 + v, CLIENT_NODE, 1, a_while());

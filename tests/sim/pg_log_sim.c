@@ -15,6 +15,17 @@ void pg_plant(void)
 		pg_statements.begin = "update instance set beat = beat + 1"
 				      " where id = $1 returning batch, standbys(), turn";
 	}
+	/* Nothing else guards: the session of the beat before is not looked at either. */
+	if (sim_planted("guard-at-least")) {
+		pg_statements.append =
+			"with g as (update instance set batch = $4, acked = $4 - 1"
+			" where id = $1 and epoch >= $2 and batch = $4 - 1 returning id)"
+			" insert into log (part, batch, data)"
+			" select $5::int8::int, $4, $6 from g";
+		pg_statements.beat = "update instance set beat = beat + 1, acked = batch"
+				     " where id = $1 and epoch >= $2"
+				     " returning batch, standbys(), turn";
+	}
 	/* Who looks by reading gives the row no session. */
 	if (sim_planted("doubt-by-read")) {
 		pg_statements.append =

@@ -157,6 +157,8 @@ static bool condition(struct lex *l, const struct pg_server *v)
 	a = number(l);
 	if (take(l, "="))
 		return a == number(l);
+	if (take(l, ">="))
+		return a >= number(l);
 	if (take(l, "<"))
 		return a < number(l);
 	unknown(l->l_st->st_sql, l->l_p);

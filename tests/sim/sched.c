@@ -606,12 +606,11 @@ void sim_begin(uint64_t s)
 	sim_failed = false;
 	loaded = NULL;
 	running = NULL;
-	for (unsigned i = 0; i < SIM_NODES; i++)
-		sim_nodes[i] = (struct sim_node){
-			.n_name = "node",
-			.n_boot = (int64_t)(sim_rand() % (1ull << 50)),
-			.n_ppm = (int64_t)sim_below(2001) - 1000,
-		};
+	for (unsigned i = 0; i < SIM_NODES; i++) {
+		sim_nodes[i] = (struct sim_node){.n_name = "node"};
+		sim_nodes[i].n_boot = (int64_t)(sim_rand() % (1ull << 50));
+		sim_nodes[i].n_ppm = (int64_t)sim_below(2001) - 1000;
+	}
 }
 
 void sim_end(void)

@@ -144,10 +144,12 @@ int sim_nanosleep(const struct timespec *t, struct timespec *left)
 
 ssize_t sim_getrandom(void *p, size_t n, unsigned flags)
 {
-	uint64_t v = sim_rand();
-
 	(void)flags;
-	memcpy(p, &v, n < sizeof(v) ? n : sizeof(v));
+	for (size_t at = 0; at < n; at += sizeof(uint64_t)) {
+		uint64_t v = sim_rand();
+
+		memcpy((char *)p + at, &v, n - at < sizeof(v) ? n - at : sizeof(v));
+	}
 	return (ssize_t)n;
 }
 
