@@ -95,11 +95,12 @@ void lease_key_close(struct lease_key *k)
 	abort();
 }
 
-int lease_key_look(struct lease_key *k, uint32_t inst, const uint8_t ident[16])
+int lease_key_look(struct lease_key *k, uint32_t inst, const uint8_t ident[16], uint32_t its_ms)
 {
 	(void)k;
 	(void)inst;
 	(void)ident;
+	(void)its_ms;
 	abort();
 }
 
