@@ -25,7 +25,8 @@ struct etcd_row {
 	char er_key[ETCD_TEXT], er_value[ETCD_TEXT];
 };
 
-/* The answer to a transaction. A row that was not asked for, or is not there, is all zeros. */
+/* The answer to a transaction. A row that was not asked for is all zeros; one that is not there has
+ * its key, and zeros. */
 enum { ETCD_ROWS = 2 };
 struct etcd_answer {
 	bool ea_done; /* what was compared was equal */

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * absent.c - what the simulated servers have not: the lease in etcd, and the identity of a file
- * system. And in the place of the members' table, which decides who goes first and no more: any
- * answer that it may give.
+ * absent.c - what the simulated servers have not: the identity of a file system. And in the place
+ * of the members' table, which decides who goes first and no more: any answer that it may give.
  */
 #include "tests/sim/sim.h"
 #include "tests/sim/redirect.h"
-#include "mds/lease_key.h"
 #include "mds/member.h"
 #include "mds/namespace/ns.h"
 
@@ -68,83 +66,4 @@ int ns_identity_check(struct kv *kv, const struct ns_identity *id, char *err, si
 	(void)errlen;
 	sim_point();
 	return 0;
-}
-
-/* ---- etcd: mds.log_lease_in is empty ---- */
-
-int etcd_check(const struct etcd_opts *o, char *err, size_t errlen)
-{
-	(void)o;
-	(void)err;
-	(void)errlen;
-	abort();
-}
-
-int lease_key_open(struct lease_key **out, const struct lease_key_opts *o, char *err, size_t errlen)
-{
-	(void)out;
-	(void)o;
-	(void)err;
-	(void)errlen;
-	abort();
-}
-
-void lease_key_close(struct lease_key *k)
-{
-	(void)k;
-	abort();
-}
-
-int lease_key_look(struct lease_key *k, uint32_t inst, const uint8_t ident[16], uint32_t its_ms)
-{
-	(void)k;
-	(void)inst;
-	(void)ident;
-	(void)its_ms;
-	abort();
-}
-
-bool lease_key_due(const struct lease_key *k)
-{
-	(void)k;
-	abort();
-}
-
-int lease_key_take(struct lease_key *k)
-{
-	(void)k;
-	abort();
-}
-
-void lease_key_serve(struct lease_key *k)
-{
-	(void)k;
-	abort();
-}
-
-void lease_key_give_up(struct lease_key *k)
-{
-	(void)k;
-	abort();
-}
-
-void lease_key_state(struct lease_key *k, struct lease_key_state *out)
-{
-	(void)k;
-	(void)out;
-	abort();
-}
-
-void lease_key_why(struct lease_key *k, char *out, size_t len)
-{
-	(void)k;
-	(void)out;
-	(void)len;
-	abort();
-}
-
-const char *lease_key_etcd(const struct lease_key *k)
-{
-	(void)k;
-	abort();
 }

@@ -31,6 +31,10 @@ static const struct {
 	{"no-guard", "a commit does not look whose instance it is"},
 	{"guard-at-least", "a commit's guard compares the epoch by >= and not by ="},
 	{"doubt-by-read", "a commit without an answer is looked up by reading"},
+	{"key-too-early", "a standby takes the key in etcd after a third of the lease"},
+	{"key-own-lease", "a standby waits for its own lease where the holder's in etcd is longer"},
+	{"key-too-long", "the lease in etcd lasts longer than others wait"},
+	{"key-blind", "the key in etcd is written whoever wrote it last"},
 	{"announce-once", "a service address is announced once"},
 	{"old-order", "a data server does not look who sends an order"},
 };
@@ -45,6 +49,7 @@ static void heal(void)
 	for (unsigned i = 0; i < MDS_MAX; i++)
 		server_proc(i)->p_trap = 0;
 	engine_heal();
+	etcd_heal();
 	servers_quiet();
 	clients_finish();
 }
@@ -56,11 +61,13 @@ static bool schedule(uint64_t seed)
 
 	sim_begin(seed);
 	engine_begin();
+	etcd_begin();
 	addr_begin();
 	servers_begin();
 	ds_begin();
 	clients_begin();
-	sim_run_until(sim_now + SIM_MS(1200));
+	/* A new key is waited for as long as a lease. */
+	sim_run_until(sim_now + SIM_MS(servers_in_etcd() ? 1200 + 2 * server_lease_ms() : 1200));
 	if (!sim_failed)
 		faults_begin(sim_now + SIM_MS(6000));
 	sim_run_until(sim_now + SIM_MS(6500));

@@ -9,7 +9,8 @@
 const char *const fault_names[SIM_FAULTS] = {
 	"kill",	     "power",	    "pause",	 "stop",     "lost-store", "cut-engine",
 	"cut-one",   "cut-clients", "pg-kill",	 "pg-power", "pg-pause",   "pg-standbys",
-	"pg-cancel", "slow",	    "pg-revive", "trap",     "cut-data",   "ds-restart"};
+	"pg-cancel", "slow",	    "pg-revive", "trap",     "cut-data",   "ds-restart",
+	"etcd-away", "etcd-power",  "cut-etcd"};
 enum fault {
 	F_KILL,
 	F_POWER,
@@ -29,6 +30,9 @@ enum fault {
 	F_TRAP,
 	F_CUT_DATA,
 	F_DS,
+	F_ETCD_AWAY, /* from here on: only where a lease is in etcd */
+	F_ETCD_POWER,
+	F_CUT_ETCD,
 	F_ALL
 };
 _Static_assert((int)F_ALL == SIM_FAULTS, "a name for each");
@@ -139,6 +143,12 @@ static void strike_engine(enum fault f)
 		if (sim_chance(500))
 			sim_at(sim_now + SIM_MS(sim_between(900, 2000)), second_death, NULL, p);
 		break;
+	case F_ETCD_AWAY:
+		etcd_away(a_while());
+		break;
+	case F_ETCD_POWER:
+		etcd_power_cut((unsigned)sim_below(ETCD_MEMBERS), SIM_MS(sim_between(200, 5000)));
+		break;
 	default:
 		engine_cancel();
 	}
@@ -182,6 +192,9 @@ static void strike(enum fault f)
 		if (sim_chance(500))
 			sim_proc_pause(server_proc(v), a_while());
 		break;
+	case F_CUT_ETCD:
+		cut_group(MDS_NODE0 + v, ETCD_NODE0, ETCD_MEMBERS, a_while());
+		break;
 	case F_DS:
 		ds_kill((unsigned)sim_below(DS_MAX));
 		break;
@@ -205,7 +218,7 @@ static void due(void *arg, uint64_t f)
 
 void faults_begin(uint64_t end)
 {
-	unsigned n = 1 + (unsigned)sim_below(4);
+	unsigned n = 1 + (unsigned)sim_below(4), kinds = servers_in_etcd() ? F_ALL : F_ETCD_AWAY;
 	uint64_t at = sim_now;
 
 	sim_slow_ns = 0;
@@ -215,6 +228,6 @@ void faults_begin(uint64_t end)
 				      : sim_between(SIM_MS(400), SIM_MS(2500));
 		if (at > end)
 			at = end;
-		sim_at(at, due, NULL, sim_below(F_ALL));
+		sim_at(at, due, NULL, sim_below(kinds));
 	}
 }

@@ -19,7 +19,7 @@ struct server {
 	struct sim_proc s_proc;
 	unsigned s_at;
 	struct store *s_store;
-	bool s_refill, s_serves, s_power;
+	bool s_refill, s_serves, s_power, s_in_etcd;
 	bool s_term, s_taken; /* a signal to stop has come; and a thread has taken it */
 	struct sim_fd s_told;
 	uint32_t s_lease_ms;
@@ -50,6 +50,11 @@ bool server_serves(unsigned i)
 	return servers[i].s_serves && servers[i].s_proc.p_alive;
 }
 
+bool servers_in_etcd(void)
+{
+	return servers[0].s_in_etcd || servers[1].s_in_etcd;
+}
+
 static struct server *self(void)
 {
 	return sim_self()->p_arg;
@@ -70,6 +75,8 @@ void globals_of_server(void)
 const char *conf_str(const struct conf *c, const char *key)
 {
 	(void)c;
+	if (!strcmp(key, "mds.log_lease_in"))
+		return self()->s_in_etcd ? "etcd:http://etcd0:2379" : "";
 	return !strcmp(key, "mds.log")	   ? "postgresql:host=pg0,pg1,pg2"
 	       : !strcmp(key, "mds.store") ? "/store"
 					   : "";
@@ -574,15 +581,19 @@ void servers_claimed(uint64_t epoch)
 void servers_begin(void)
 {
 	static const char *const names[MDS_MAX] = {"mdsA", "mdsB"};
+	bool in_etcd;
 
 	memset(servers, 0, sizeof(servers));
 	quiet = false;
 	newest_boot = newest_passed = 0;
 	memset(given, 0, sizeof(given));
+	in_etcd = sim_chance(350);
 	for (unsigned i = 0; i < MDS_MAX; i++) {
 		struct server *s = &servers[i];
 
 		s->s_at = i;
+		/* Seldom one has it in etcd, and the other one in PostgreSQL. */
+		s->s_in_etcd = sim_chance(40) ? !in_etcd : in_etcd;
 		/* Each knows its own, and the longer one counts. */
 		s->s_lease_ms = sim_chance(200) ? (uint32_t)sim_between(600, 4000) : LEASE_MS;
 		s->s_store = store_new();

@@ -26,7 +26,7 @@ struct waitq {
 	struct co *wq_first, *wq_last;
 };
 
-enum { SIM_NODES = 8, SIM_GLOBALS = 12 };
+enum { SIM_NODES = 11, SIM_GLOBALS = 12 };
 
 /* A machine. */
 struct sim_node {
@@ -140,6 +140,14 @@ int engine_primary(void);
 void engine_describe(char *out, size_t n);
 uint64_t engine_epoch(void);
 
+/* ---- etcd_sim.c ---- */
+
+enum { ETCD_MEMBERS = 3, ETCD_NODE0 = 8 };
+void etcd_begin(void);
+void etcd_away(uint64_t ns);
+void etcd_power_cut(unsigned member, uint64_t back_ns);
+void etcd_heal(void);
+
 /* ---- store.c: LMDB and the folder of a store ---- */
 
 struct store;
@@ -168,6 +176,7 @@ void server_stop(unsigned i);
 void server_lose_store(unsigned i);
 bool server_serves(unsigned i);
 uint64_t server_lease_ms(void);
+bool servers_in_etcd(void); /* is there one whose lease is in etcd? */
 /* Of all servers: is there one with a smaller epoch whose lease lives? */
 void servers_claimed(uint64_t epoch);
 void servers_quiet(void); /* nothing new fails */
@@ -209,7 +218,7 @@ void ds_kill(unsigned i);
 /* ---- faults.c ---- */
 
 void faults_begin(uint64_t end);
-enum { SIM_FAULTS = 18 };
+enum { SIM_FAULTS = 21 };
 extern unsigned faults_struck[SIM_FAULTS];
 extern const char *const fault_names[SIM_FAULTS];
 #endif
