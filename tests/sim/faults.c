@@ -147,7 +147,8 @@ static void strike_engine(enum fault f)
 		etcd_away(a_while());
 		break;
 	case F_ETCD_POWER:
-		etcd_power_cut((unsigned)sim_below(ETCD_MEMBERS), SIM_MS(sim_between(200, 5000)));
+		s = (unsigned)sim_below(ETCD_MEMBERS);
+		etcd_power_cut(s, SIM_MS(sim_between(200, 5000)));
 		break;
 	default:
 		engine_cancel();
