@@ -261,6 +261,7 @@ static int settle(struct pg_log *l, uint64_t deadline)
 	}
 	err = alone(l, res);
 	PQclear(res);
+	res = NULL;
 	if (err) {
 		give_up(l);
 		return err;

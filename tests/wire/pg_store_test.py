@@ -231,8 +231,11 @@ def test_a_signal_is_heard_by_a_standby_whose_claim_found_no_log(w):
     try:
         # Its last batches are in no checkpoint of b yet, so its archive reads them at the end.
         w.stop("a")
-        # Before that line it would only end its claim.
-        w.says("b", "PostgreSQL answers again")
+        # Before it beats it would only end its claim.
+        claimed = "select epoch = 2 and beat > {} from weft.instance where id = $"
+        eventually(lambda: w.sql(claimed.format(0)) == "t", 60, "b claims")
+        beat = int(w.sql("select beat from weft.instance where id = $"))
+        eventually(lambda: w.sql(claimed.format(beat + 2)) == "t", 60, "b beats")
         w.run["b"].terminate()
         check(w.ended("b"), 0)
         eventually(lambda: w.sql("select owner from weft.instance where id = $") == "", 60,
