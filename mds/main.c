@@ -786,9 +786,8 @@ static void main_serve(const struct conf *conf)
 	err_no = failed ? 0 : listen_rdma(conf);
 	if (err_no)
 		main_fail("mds.rdma", strerror(-err_no));
-	err_no = restoring || failed
-			 ? 0
-			 : mds_addr_start(mds.m_kv, &mds.m_store_lease, loops, nloops);
+	err_no = restoring || failed ? 0
+				     : mds_addr_start(mds.m_kv, &mds.m_store_lease, loops, nloops);
 	if (err_no)
 		main_fail("mds.addresses", strerror(-err_no));
 	sd_notifyf(0, "READY=1\nSTATUS=boot %lu: %s", (unsigned long)su->su_boot,

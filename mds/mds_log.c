@@ -36,7 +36,7 @@ static struct {
 	char l_node[64], l_owner[96], l_copy[128];
 	int l_told; /* readable while a signal to stop is pending; open until the process ends */
 	_Atomic bool l_heard; /* mds_log_heard(): another thread takes that signal */
-	char l_said[512]; /* why this process waits, as it was logged last */
+	char l_said[512];     /* why this process waits, as it was logged last */
 	void (*l_waiting)(void);
 	const struct http_opts *l_web;
 	struct admin_standby *l_standby;

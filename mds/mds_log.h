@@ -33,8 +33,8 @@ int mds_log_open(struct mds *m, const struct conf *conf, const struct ns_identit
 /* --restored has made the store whole: the log says so. 0 too where the log is in files; or -errno
  * and a line in err. */
 int mds_log_whole(char *err, size_t errlen);
-/* From now on the caller takes SIGTERM and SIGINT, and calls mds_log_ending when one has come. Until
- * then they end this process, at once if the log does not answer. */
+/* From now on the caller takes SIGTERM and SIGINT, and calls mds_log_ending when one has come.
+ * Until then they end this process, at once if the log does not answer. */
 void mds_log_heard(void);
 /* This process cannot serve: closes m_kv, which nothing uses any more, and gives the instance up if
  * this process has it, so that another one need not wait for its lease. Does nothing where no log

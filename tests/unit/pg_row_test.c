@@ -201,8 +201,8 @@ int main(void)
 {
 	const TTest *const tests[] = {
 		a_claim_waits_for_the_lease_of_the_holder, older_tables_are_brought_to_this_version,
-		an_instance_is_made_beside_others, a_deposed_process_does_not_fold,
-		a_copy_that_lives_keeps_its_place, NULL};
+		an_instance_is_made_beside_others,	   a_deposed_process_does_not_fold,
+		a_copy_that_lives_keeps_its_place,	   NULL};
 	Suite *s = suite_create("pg_row");
 	int status;
 
