@@ -457,8 +457,8 @@ const struct command weft_commands[] = {
 	 "weft trace --id 3.4711", GROUP_CLUSTER, {NULL}},
 	{"scrub", NULL, 0, 0, false, cmd_scrub, scrub_options, "",
 	 "compare what the data servers hold with the metadata, and repair; the content is "
-	 "compared too, and only what is safe is repaired. After a restore, --remove-newer also deletes the data of "
-	 "files that were made since the backup: IT IS LOST",
+	 "compared too, and only what is safe is repaired. After a restore, --remove-newer also "
+	 "deletes the data of files that were made since the backup: IT IS LOST",
 	 "weft scrub --dry-run", GROUP_SERVERS, {NULL}},
 	/* These have options of their own, but for help; see weft_other_program(). */
 	{"backup", NULL, 0, ANY, false, NULL, NULL, "FOLDER [OPTION]...",
