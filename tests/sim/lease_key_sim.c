@@ -22,8 +22,10 @@ static void random_bytes(void *p, size_t n)
 
 int lease_key_look(struct lease_key *k, uint32_t inst, const uint8_t ident[16], uint32_t its_ms)
 {
-	int rc = key_look(k, inst, ident, sim_planted("key-own-lease") ? 0 : its_ms);
+	int rc = key_look(k, inst, ident, its_ms);
 
+	if (sim_planted("key-own-lease"))
+		k->k_its_ms = 0;
 	if (sim_planted("key-too-early") && k->k_seen &&
 	    k->k_at - k->k_since >= SIM_MS(k->k_o.lk_lease_ms) / 3)
 		k->k_since = 0;
