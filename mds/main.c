@@ -739,6 +739,16 @@ static void main_fail(const char *what, const char *why)
 	stop_loops();
 }
 
+static void main_listens(const struct conf *conf)
+{
+	if (!*conf_str(conf, "mds.exports"))
+		log_warn("mds.exports is not set: only this machine may use this server, with root "
+			 "squashed to nobody");
+	log_info("listening: boot %lu, engine LMDB, threads %u, sync %s",
+		 (unsigned long)ns_super(mds.m_ns)->su_boot, nloops,
+		 conf_bool(conf, "mds.sync") ? "on" : "OFF");
+}
+
 static void main_serve(const struct conf *conf)
 {
 	const struct ns_super *su = ns_super(mds.m_ns);
@@ -771,11 +781,8 @@ static void main_serve(const struct conf *conf)
 	else if (admin_start(&admin, &web, &ops, err, sizeof(err)) ||
 		 (*metrics && admin_open_metrics(admin, metrics, err, sizeof(err))))
 		main_fail(err, NULL);
-	if (!*conf_str(conf, "mds.exports"))
-		log_warn("mds.exports is not set: only this machine may use this server, with root "
-			 "squashed to nobody");
-	log_info("listening: boot %lu, engine LMDB, threads %u, sync %s",
-		 (unsigned long)su->su_boot, nloops, conf_bool(conf, "mds.sync") ? "on" : "OFF");
+	if (!failed)
+		main_listens(conf);
 	if (!restoring)
 		journal_add(EV_STARTED, "", 0, "boot %lu", (unsigned long)su->su_boot);
 	mds_log_heard();
@@ -790,8 +797,9 @@ static void main_serve(const struct conf *conf)
 				     : mds_addr_start(mds.m_kv, &mds.m_store_lease, loops, nloops);
 	if (err_no)
 		main_fail("mds.addresses", strerror(-err_no));
-	sd_notifyf(0, "READY=1\nSTATUS=boot %lu: %s", (unsigned long)su->su_boot,
-		   "waiting for a data server to confirm that the store is up to date");
+	if (!failed)
+		sd_notifyf(0, "READY=1\nSTATUS=boot %lu: %s", (unsigned long)su->su_boot,
+			   "waiting for a data server to confirm that the store is up to date");
 	for (size_t i = 0; i < nlisteners && !failed; i++)
 		rpc_listener_unhold(listeners[i]);
 	loop_run(loops[0]);
