@@ -55,7 +55,9 @@ def weft(*args, rc=0):
     admin = f"unix:{CLUSTER.dir}/run/mds.sock"
     done = subprocess.run([os.path.join(BUILD, "weft"), "--admin", admin, *args],
                           capture_output=True, text=True, timeout=60, check=False)
-    check(done.returncode, rc, done.stderr)
+    if done.returncode != rc:
+        with open(f"{CLUSTER.dir}/log/mds.log", encoding="utf-8") as log:
+            check(done.returncode, rc, done.stderr + "".join(log.readlines()[-15:]))
     return done.stdout if rc == 0 else done.stderr
 
 
