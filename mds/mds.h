@@ -70,6 +70,8 @@ struct mds_thread {
 	struct op_copy *mt_copies, **mt_copies_end;
 	unsigned mt_copying;
 	bool mt_copies_next;
+	struct compound *mt_grace, **mt_grace_end; /* await_grace.c: those that wait */
+	struct loop_timer mt_grace_look;
 	/* the exports in force when this thread last looked */
 	struct exp_table *mt_exports;
 	struct heat *_Atomic mt_heat; /* see jobs/heat.c */

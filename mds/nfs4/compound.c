@@ -32,6 +32,8 @@ struct op_desc {
 	/* Changes nothing and needs no client: may run behind results that come from the durable
 	 * reply cache (replay.c). */
 	bool reads;
+	/* Has changed nothing when its status is NFS4ERR_GRACE. */
+	bool grace;
 	unsigned room; /* of an operation that changes something: bytes of its longest result */
 };
 
@@ -44,14 +46,14 @@ static const struct op_desc ops[NFS4_OP_MAX] = {
 	[OP_DELEGRETURN] = {"DELEGRETURN", op_delegreturn, 1, .room = 8},
 	[OP_GETATTR] = {"GETATTR", op_getattr, 1, .reads = true},
 	[OP_GETFH] = {"GETFH", op_getfh, 1, .reads = true},
-	[OP_LINK] = {"LINK", op_link, 1, .room = 28},
-	[OP_LOCK] = {"LOCK", op_lock, 1, .room = 1100},
-	[OP_LOCKT] = {"LOCKT", op_lockt, 1},
+	[OP_LINK] = {"LINK", op_link, 1, .room = 28, .grace = true},
+	[OP_LOCK] = {"LOCK", op_lock, 1, .room = 1100, .grace = true},
+	[OP_LOCKT] = {"LOCKT", op_lockt, 1, .grace = true},
 	[OP_LOCKU] = {"LOCKU", op_locku, 1, .room = 24},
 	[OP_LOOKUP] = {"LOOKUP", op_lookup, 1, .reads = true},
 	[OP_LOOKUPP] = {"LOOKUPP", op_lookupp, 1, .reads = true},
 	[OP_NVERIFY] = {"NVERIFY", op_nverify, 1, .reads = true},
-	[OP_OPEN] = {"OPEN", op_open, 1, .room = 192},
+	[OP_OPEN] = {"OPEN", op_open, 1, .room = 192, .grace = true},
 	[OP_OPENATTR] = {"OPENATTR", NULL, 1},
 	[OP_OPEN_CONFIRM] = {"OPEN_CONFIRM", NULL, 1},
 	[OP_OPEN_DOWNGRADE] = {"OPEN_DOWNGRADE", op_open_downgrade, 1, .room = 24},
@@ -61,13 +63,13 @@ static const struct op_desc ops[NFS4_OP_MAX] = {
 	[OP_READ] = {"READ", op_read, 1},
 	[OP_READDIR] = {"READDIR", op_readdir, 1, .reads = true},
 	[OP_READLINK] = {"READLINK", op_readlink, 1, .reads = true},
-	[OP_REMOVE] = {"REMOVE", op_remove, 1, .room = 28},
-	[OP_RENAME] = {"RENAME", op_rename, 1, .room = 48},
+	[OP_REMOVE] = {"REMOVE", op_remove, 1, .room = 28, .grace = true},
+	[OP_RENAME] = {"RENAME", op_rename, 1, .room = 48, .grace = true},
 	[OP_RENEW] = {"RENEW", NULL, 1},
 	[OP_RESTOREFH] = {"RESTOREFH", op_restorefh, 1, .reads = true},
 	[OP_SAVEFH] = {"SAVEFH", op_savefh, 1, .reads = true},
 	[OP_SECINFO] = {"SECINFO", op_secinfo, 1, .reads = true},
-	[OP_SETATTR] = {"SETATTR", op_setattr, 1, .room = 24},
+	[OP_SETATTR] = {"SETATTR", op_setattr, 1, .room = 24, .grace = true},
 	[OP_SETCLIENTID] = {"SETCLIENTID", NULL, 1},
 	[OP_SETCLIENTID_CONFIRM] = {"SETCLIENTID_CONFIRM", NULL, 1},
 	[OP_VERIFY] = {"VERIFY", op_verify, 1, .reads = true},
@@ -82,8 +84,8 @@ static const struct op_desc ops[NFS4_OP_MAX] = {
 	[OP_GET_DIR_DELEGATION] = {"GET_DIR_DELEGATION", NULL, 1},
 	[OP_GETDEVICEINFO] = {"GETDEVICEINFO", op_getdeviceinfo, 1},
 	[OP_GETDEVICELIST] = {"GETDEVICELIST", NULL, 1},
-	[OP_LAYOUTCOMMIT] = {"LAYOUTCOMMIT", op_layoutcommit, 1, .room = 20},
-	[OP_LAYOUTGET] = {"LAYOUTGET", op_layoutget, 1},
+	[OP_LAYOUTCOMMIT] = {"LAYOUTCOMMIT", op_layoutcommit, 1, .room = 20, .grace = true},
+	[OP_LAYOUTGET] = {"LAYOUTGET", op_layoutget, 1, .grace = true},
 	[OP_LAYOUTRETURN] = {"LAYOUTRETURN", op_layoutreturn, 1, .room = 28},
 	[OP_SECINFO_NO_NAME] = {"SECINFO_NO_NAME", op_secinfo_no_name, 1, .reads = true},
 	[OP_SEQUENCE] = {"SEQUENCE", op_sequence, 1, true},
@@ -612,6 +614,7 @@ static nfsstat4 op_start(struct compound *c)
 		c->traced[c->at] = d ? (uint8_t)c->opnum : UINT8_MAX;
 	c->args_at = c->in->p;
 	c->names_tries = 0;
+	c->grace_asked = false;
 	metric_add(d ? c->m->m_op_count[c->opnum] : c->m->m_op_illegal, 1);
 	st = c->fail_next ? c->fail_next : d ? op_position(c, d) : NFS4ERR_OP_ILLEGAL;
 	if (st)
@@ -638,6 +641,7 @@ static nfsstat4 op_start(struct compound *c)
 }
 
 static void names_again(struct compound *c);
+static bool grace_park(struct compound *c, nfsstat4 st);
 
 /* True: the operation waits for names, and runs again when they are there. It has changed
  * nothing. */
@@ -660,7 +664,7 @@ static void compound_run(struct compound *c)
 		/* A compound that has parked or is answered is not looked at any more. */
 		if (st == OP_ANSWERED)
 			return;
-		if (st == OP_PARKED || names_park(c)) {
+		if (st == OP_PARKED || names_park(c) || grace_park(c, st)) {
 			TRACE_TURN(request_wait, 0, th->mt_opnum, 0, 0);
 			return;
 		}
@@ -670,25 +674,47 @@ static void compound_run(struct compound *c)
 	compound_finish(c);
 }
 
-static void names_again(struct compound *c)
+/* The operation, which has changed nothing, from its arguments. */
+static nfsstat4 op_rerun(struct compound *c)
 {
-	nfsstat4 st;
-
 	scratch_free(c);
 	xdr_truncate(c->out, c->status_at + 4);
 	c->in->p = c->args_at;
 	c->in->bad = c->keep_body = false;
+	return ops[c->opnum].fn(c);
+}
+
+static void names_again(struct compound *c)
+{
+	nfsstat4 st;
+
 	log_request = c->request;
-	st = ops[c->opnum].fn(c);
+	st = op_rerun(c);
 	if (st != OP_PARKED && !names_park(c))
 		op_resume(c, st);
+}
+
+static nfsstat4 grace_over(struct compound *c, int err)
+{
+	return err ? NFS4ERR_GRACE : op_rerun(c);
+}
+
+/* True: the operation waits for the end of grace, and then runs again. */
+static bool grace_park(struct compound *c, nfsstat4 st)
+{
+	if (st != NFS4ERR_GRACE || c->grace_asked || c->names_tries >= NAMES_TRIES ||
+	    !ops[c->opnum].grace || !op_grace_waits(c))
+		return false;
+	c->grace_asked = true;
+	op_await_client(c, grace_over);
+	return true;
 }
 
 void op_resume(struct compound *c, nfsstat4 st)
 {
 	log_request = c->request;
 	TRACE_TURN(request_resume, c->cur, c->opnum, st, 0);
-	if (names_park(c))
+	if (names_park(c) || grace_park(c, st))
 		return;
 	if (op_end(c, st))
 		compound_run(c);

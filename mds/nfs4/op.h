@@ -107,6 +107,11 @@ struct compound {
 	unsigned names_tries;
 	const uint8_t *args_at;
 
+	/* await_grace.c: the next that waits; how long; grace_asked: the operation has waited */
+	struct compound *grace_next;
+	uint64_t grace_until_ns;
+	bool grace_asked;
+
 	/* The current mutation, and the memory that the operation needs while it is parked:
 	 * op_scratch allocates it, and the frame frees it when the operation is done. */
 	struct kv_op kop;

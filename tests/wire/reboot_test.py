@@ -9,6 +9,7 @@ restart_ gets a cluster of its own.
 import json
 import os
 import sys
+import threading
 import time
 
 sys.dont_write_bytecode = True
@@ -220,6 +221,40 @@ def restart_one_file_system_complete_ends_nothing(w):
     one.no("NO_GRACE", putfh(g), open_(claim_previous(), BOTH | NO_DELEG, 0, b"another"))
 
 
+def restart_an_operation_waits_for_the_end_of_grace(w):
+    """Who has reclaimed all is not refused at once, and goes on when the last client has."""
+    last, *rest = [client() for _ in range(5)]
+    d = last.mkdir(last.root(), "d")
+    for n, c in enumerate(rest):
+        _, f = c.open(d, f"f{n}")
+    w.dev("down", w.dir)
+    w.dev("up", w.dir, "--set", "mds.grace=600s")
+    for c in (last, *rest):
+        again(c)
+    s = reclaim(rest[3], f)  # the last one's file
+
+    def refused(c):
+        began = time.monotonic()
+        c.no("GRACE", putfh(d), open_("new"))
+        return time.monotonic() - began
+    # It is the client itself that has to reclaim.
+    check(min(refused(rest[0]) for _ in range(3)) < 1, True, "the answer comes at once")
+    for c in rest:
+        c.ok(reclaim_complete())
+    check(refused(rest[0]) > 1.9, True, "the answer is held")
+    got, wait = {}, (
+        (putfh(d), open_("new", BOTH | NO_DELEG, how=UNCHECKED, attrs={}), getattr_("size")), (putfh(d), remove("f1")),
+        (putfh(d), savefh(), rename("f2", "f9")),
+        (putfh(f), lock(s, WRITE_LT, 0, 5, b"me")))
+    for n, (c, ops) in enumerate(zip(rest, wait)):
+        threading.Thread(target=lambda c=c, n=n, ops=ops: got.update({n: c.until(
+            lambda got: err(got.status) != "GRACE", *ops)})).start()
+    last.ok(reclaim_complete())
+    eventually(lambda: len(got) == len(wait), 60, "each goes on")
+    check([err(got[n].status) for n in range(4)], ["OK"] * 4, "what has waited")
+    check(sorted(e.name for e in last.readdir_all(d)), [b"f0", b"f3", b"f9", b"new"])
+
+
 def restart_without_clients_needs_no_grace(w):
     w.restart()
     c = client()
@@ -238,7 +273,6 @@ def restart_ends_grace_when_a_client_stays_away(w):
     w.restart()
     began = time.monotonic()
     again(c, True)
-    c.no("GRACE", putfh(d), open_("f"))
     c.until(lambda got: err(got.status) not in ("GRACE", "DELAY"), putfh(d), open_("f"))
     took = time.monotonic() - began
     check(1 < took < 3.5, True, f"grace of 2 s took {took:.1f} s")
