@@ -99,6 +99,7 @@ struct mds {
 	_Atomic bool m_serving; /* see serve.c; changes once */
 	struct mds_thread *m_thread;
 	uint32_t m_lease_ms, m_recall_ms, m_ds_lease_ms;
+	uint32_t m_room_ms; /* a create waits so long for data servers that are away */
 	struct store_lease m_store_lease; /* whether this instance holds its store */
 	struct file_env m_file;		  /* op_file_env: the fields above that mds/file works on */
 	_Atomic uint32_t m_unreached_ms;  /* may change at any time, as m_gone_ms */

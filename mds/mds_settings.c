@@ -48,6 +48,7 @@ int mds_settings(struct mds *m, const struct conf *conf)
 
 	m->m_lease_ms = (uint32_t)conf_msec(conf, "mds.lease");
 	m->m_ds_lease_ms = (uint32_t)conf_msec(conf, "ds.lease");
+	m->m_room_ms = m->m_lease_ms > m->m_ds_lease_ms ? m->m_lease_ms : m->m_ds_lease_ms;
 	m->m_recall_ms = (uint32_t)conf_msec(conf, "mds.recall_deadline");
 	mds_live_times(m, conf);
 	m->m_return_on_close = conf_bool(conf, "mds.return_on_close");

@@ -144,7 +144,7 @@ static int wish_run(struct kv_op *op, struct kv_txn *t)
 	err = admin_restripe_check(w, t, &map);
 	if (!err)
 		err = lo_pending_place(w->wsh_m->m_lo, &i, &map, w->wsh_stripes, w->wsh_unit,
-				       64 + randombytes_uniform(128), w->wsh_m->m_lease_ms, &tw,
+				       64 + randombytes_uniform(128), w->wsh_m->m_room_ms, &tw,
 				       w->wsh_why, sizeof(w->wsh_why));
 	if (!err)
 		w->wsh_job = job_restripe_id(w->wsh_ino, &tw);

@@ -752,7 +752,7 @@ static int restripe_replace_run(struct kv_op *op, struct kv_txn *t)
 		err = lo_pending_get(t, r->rs_ino, &was);
 	if (!err)
 		err = lo_pending_place(m->m_lo, &i, &map, was.tw_map.lm_stripes, was.tw_map.lm_unit,
-				       64 + randombytes_uniform(128), m->m_lease_ms, &tw, why,
+				       64 + randombytes_uniform(128), m->m_room_ms, &tw, why,
 				       sizeof(why));
 	if (!err)
 		tw.tw_number = was.tw_number; /* it is the same job */

@@ -35,7 +35,7 @@ int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, ui
 	if (p->mirrors && lo_policy_check(p->m->m_lo, &hinted, why, sizeof(why)) == 0)
 		pol = hinted;
 	/* Too few servers may be alive because they restart: wait for one lease before failing. */
-	err = lo_place(p->m->m_lo, &pol, i->i_ino, p->m->m_lease_ms, &map);
+	err = lo_place(p->m->m_lo, &pol, i->i_ino, p->m->m_room_ms, &map);
 	if (!err)
 		err = lo_can_adopt(p->m->m_lo, p->t, NULL, &map);
 	if (err)
@@ -86,7 +86,7 @@ static int again_run(struct kv_op *op, struct kv_txn *t)
 	if (!err && lo_pending_is(t, c->cur))
 		err = -EAGAIN; /* a restripe's objects would have the same names; retry */
 	if (!err)
-		err = lo_place(m->m_lo, &a->ag_policy, i.i_ino, m->m_lease_ms, &map);
+		err = lo_place(m->m_lo, &a->ag_policy, i.i_ino, m->m_room_ms, &map);
 	if (!err)
 		err = lo_can_adopt(m->m_lo, t, NULL, &map);
 	if (err)

@@ -1,11 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """instance.py [--rounds N] [--lease S] [--kinds KIND,...] [--ledger FILE] [--limit S]
-[--controls NAME,...] [--no-control] - an instance whose log is in PostgreSQL (engine.py), as
+[--client S] [--controls NAME,...] [--no-control] - an instance whose log is in PostgreSQL (engine.py), as
 docs/ha.md sets it up: weft-mds on two nodes, each with a store of its own, and weft-addr on both.
 One serves, the other one stands by and takes over by itself. A stock client (guest.sh) works
 through it all. No operation may last longer than --limit seconds (4), not counting the time in
-which nothing can be answered (strikes.py). --lease is mds.log_lease (1.5).
+which nothing can be answered (strikes.py). --lease is mds.log_lease (1.5), and --client
+mds.lease (21).
 
 n1 and n2 are its nodes, d1 and d2 have the data servers. N failures come, of the KINDs in turn
 (strikes.py; the first twelve). A server that ended is started again before the next failure. Then
@@ -227,7 +228,7 @@ def ends(m):
 
 
 def broken(w, e, a):
-    m = Instance(w, e, a.lease, kinds=a.kinds.split(",") if a.kinds else list(KINDS)[:FIRST])
+    m = Instance(w, e, a.lease, client=a.client, kinds=a.kinds.split(",") if a.kinds else list(KINDS)[:FIRST])
     m.client = Client(w, 1, w.work)
     series(w, m, a)
     open(os.path.join(w.work, "shared", "end"), "w", encoding="ascii").close()
@@ -242,6 +243,7 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("--rounds", type=int, default=FIRST)
     p.add_argument("--lease", type=float, default=1.5)
+    p.add_argument("--client", type=int, default=moves.LEASE)
     p.add_argument("--kinds")
     p.add_argument("--limit", type=float, default=TIGHT)
     p.add_argument("--ledger")

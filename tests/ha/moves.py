@@ -77,7 +77,7 @@ def write_conf(w, more="", lease=LEASE):
 	exports = "{w}/exports"
 	pool = "16M"
 	lease = {lease}s
-	grace = {lease * 3 // 2}s
+	grace = {lease + 2}s
 {more}}}
 ds {{
 	mds = "{SERVICE}:{PORT}"

@@ -54,7 +54,7 @@ STOP = 3.0  # seconds in which PostgreSQL stands still
 HOLD = 2.0  # seconds of what ends by itself
 FULL = 8.0  # seconds in which a store's file system is full
 HOUR = 3600
-GONE = 6.0  # seconds more in which a client that died may keep others from new opens
+GONE = 10.0  # seconds more in which a client that died may keep others from new opens
 PRIMARY = 30.0  # seconds that PostgreSQL's manager has for another primary
 # kind: does another node serve after it (None: it may), and the seconds in which nothing can be
 # answered besides those of a take-over (None: this is no measure, as both nodes were away, or a
