@@ -15,6 +15,7 @@
 #define CONF_FILE  "/etc/weft/weft.conf"
 #define LOG_SCHEME "postgresql:"
 enum { SILENT_S = 5, ASK_MS = 10000, POLL_MS = 50, NOBODY_MS = 5000, MOVE_MS = 60000 };
+enum { FREE_MS = 5000, FREE_POLL_MS = 250 }; /* for who claims an instance that nobody holds */
 /* A standby that is further behind is no good target while another one is nearer. */
 #define FAR_S 5.0
 
@@ -437,43 +438,98 @@ static int drain_one(struct pg_member *m, uint32_t inst, const char *from, unsig
 	return rc;
 }
 
-int cmd_instance_drain(char **args)
+/* A drain under way. */
+struct drain {
+	struct pg_member *d_pg;
+	const char *d_from;
+	json_t *d_tried; /* by number of the instance: the times; false: it stays */
+	unsigned d_moved;
+	int d_worst;
+};
+
+/* The node holds the instance, or may. Each is moved by itself: one that stays keeps none of the
+ * others. One that came back is moved once more. True: something was done. */
+static bool drain_try(struct drain *d, const json_t *i)
 {
-	struct pg_member *m;
-	unsigned moved = 0;
+	char key[24];
+	const json_t *tried;
+	int rc;
+
+	snprintf(key, sizeof(key), "%lld", j_num(i, "instance"));
+	tried = json_object_get(d->d_tried, key);
+	if (json_is_false(tried))
+		return false;
+	if (json_integer_value(tried) < 2) {
+		rc = drain_one(d->d_pg, (uint32_t)j_num(i, "instance"), d->d_from, &d->d_moved);
+	} else {
+		fprintf(stderr, "weft: instance %s is at %s again\n", key, d->d_from);
+		rc = EXIT_FAILED;
+	}
+	d->d_worst = rc ? rc : d->d_worst;
+	return !json_object_set_new(
+		d->d_tried, key, rc ? json_false() : json_integer(json_integer_value(tried) + 1));
+}
+
+/* Looks until the node holds none that can be moved. Who stands by for an instance that is free
+ * takes it in a moment, and may be on this node. */
+static void drain_all(struct drain *d)
+{
+	const struct timespec pause = {.tv_nsec = FREE_POLL_MS * 1000000};
+	unsigned ms = 0;
 	const json_t *i;
 	json_t *all;
 	size_t n;
-	int rc = instance_open(&m), worst = EXIT_DONE;
+
+	for (bool first = true;; first = false) {
+		bool nobody = false, did = false;
+		int rc = instance_list(d->d_pg, 0, &all);
+
+		if (rc) {
+			d->d_worst = rc;
+			return;
+		}
+		if (first && !node_known(all, d->d_from)) {
+			fprintf(stderr, "weft: no instance has the node %s\n", d->d_from);
+			d->d_worst = EXIT_FAILED;
+		}
+		json_array_foreach(all, n, i)
+		{
+			if (!json_is_true(json_object_get(i, "held")))
+				nobody = true;
+			else if (!json_is_string(json_object_get(i, "holder")) ||
+				 !strcmp(j_str(i, "holder"), d->d_from))
+				did = drain_try(d, i) || did;
+		}
+		json_decref(all);
+		if (did)
+			continue;
+		if (!nobody || ms >= FREE_MS)
+			return;
+		nanosleep(&pause, NULL);
+		ms += FREE_POLL_MS;
+	}
+}
+
+int cmd_instance_drain(char **args)
+{
+	struct drain d = {.d_from = args[0]};
+	int rc = instance_open(&d.d_pg);
 
 	if (rc)
 		return rc;
-	rc = instance_list(m, 0, &all);
-	if (rc) {
-		pg_member_close(m);
-		return rc;
-	}
+	d.d_tried = json_object();
 	went = weft_json ? json_array() : NULL;
-	if (!node_known(all, args[0])) {
-		fprintf(stderr, "weft: no instance has the node %s\n", args[0]);
-		worst = EXIT_FAILED;
-	}
-	/* Each by itself: one that stays keeps none of the others. */
-	json_array_foreach(all, n, i)
-	{
-		rc = drain_one(m, (uint32_t)j_num(i, "instance"), args[0], &moved);
-		worst = rc ? rc : worst;
-	}
-	json_decref(all);
-	pg_member_close(m);
+	drain_all(&d);
+	json_decref(d.d_tried);
+	pg_member_close(d.d_pg);
 	if (weft_json)
 		json_dumpf(went, stdout, WEFT_JSON_STYLE);
 	if (weft_json)
 		putchar('\n');
-	else if (moved || !worst)
-		printf("%u instances have left %s\n", moved, args[0]);
+	else if (d.d_moved || !d.d_worst)
+		printf("%u instances have left %s\n", d.d_moved, d.d_from);
 	json_decref(went);
 	went = NULL;
 	rc = weft_flush();
-	return worst ? worst : rc;
+	return d.d_worst ? d.d_worst : rc;
 }

@@ -266,6 +266,34 @@ def test_drain_takes_a_standby_that_follows_and_fails_where_it_knows_nothing(nod
     check(f"instance {w.inst}: its holder does not say where it is" in said, True, said)
 
 
+def test_drain_looks_again_at_one_that_is_free(nodes):
+    (w,) = nodes.inst
+    w.sql("insert into weft.member values ($, 'n1:/x', 'n1', 'standby', 0, now(),"
+          " now() + interval '1 hour')")
+    got = []
+
+    def drained():
+        """The standby takes the instance while drain looks. False: that came too late."""
+        w.sql("update weft.instance set owner = '' where id = $")
+        began = time.monotonic()
+        with subprocess.Popen(
+                [program("weft"), "instance", "drain", "n1", "--log",
+                 f"host={nodes.pg.dir}/p dbname=postgres user=weft"], text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment("weft")) as p:
+            eventually(lambda: p.poll() is not None or nodes.pg.sql(
+                "select 1 from pg_stat_activity where application_name = 'weft-member 0'"
+                " and state = 'idle' and query like '%json_agg%'"), 60, "it has looked once")
+            w.sql("update weft.instance set owner = 'n1:/x 0123456789abcdef' where id = $")
+            in_time = time.monotonic() < began + 4
+            got[:] = p.communicate(timeout=120)[0], p.returncode
+        return got[1] or in_time
+    eventually(drained, 120, "it is taken while drain looks")
+    check((f"instance {w.inst} stays at n1" in got[0], got[1]), (True, 1), got)
+    # Nobody takes it: then it is nowhere.
+    w.sql("update weft.instance set owner = '' where id = $")
+    check("0 instances have left n1" in nodes.weft("drain", "n1"), True)
+
+
 def test_one_that_has_followed_nothing_yet_is_behind(nodes):
     (w,) = nodes.inst
     w.start("a")
