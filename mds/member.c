@@ -48,8 +48,8 @@ static struct {
 	uint64_t mb_serving_ms;
 	uint64_t (*mb_last)(void *arg);
 	void *mb_last_arg;
-	json_t *mb_seen; /* this instance's entry of the list; NULL: none yet */
-	uint64_t mb_seen_at;
+	json_t *mb_seen;	/* this instance's entry of the list; NULL: none yet */
+	uint64_t mb_seen_at;	/* or since when it serves */
 	struct pg_move mb_move; /* the one that this process works on; mv_seq 0: none */
 	uint64_t mb_move_from;
 
@@ -376,10 +376,11 @@ void member_look(struct member_view *v)
 	if (!the_member.mb_pg)
 		return;
 	pthread_mutex_lock(&the_member.mb_lock);
-	v->mv_on = the_member.mb_seen != NULL;
 	v->mv_took = the_member.mb_took;
 	v->mv_serving_ms = the_member.mb_serving_ms;
-	v->mv_old = v->mv_on && clock_mono_ms() - the_member.mb_seen_at > SEEN_MS;
+	v->mv_old = the_member.mb_role == MEMBER_SERVES &&
+		    clock_mono_ms() - the_member.mb_seen_at > SEEN_MS;
+	v->mv_on = the_member.mb_seen || v->mv_old;
 	if (!v->mv_old)
 		view_standbys(v, json_object_get(the_member.mb_seen, "standbys"));
 	if (strcmp(text(the_member.mb_seen, "preferred"), the_member.mb_o.mo_node))
@@ -594,7 +595,8 @@ void member_serves(void)
 		return;
 	pthread_mutex_lock(&the_member.mb_lock);
 	the_member.mb_role = MEMBER_SERVES;
-	the_member.mb_serving_ms = clock_mono_ms() - the_member.mb_held_at;
+	the_member.mb_seen_at = clock_mono_ms();
+	the_member.mb_serving_ms = the_member.mb_seen_at - the_member.mb_held_at;
 	the_member.mb_took_due = true;
 	pthread_cond_signal(&the_member.mb_wake);
 	pthread_mutex_unlock(&the_member.mb_lock);

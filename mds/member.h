@@ -60,8 +60,8 @@ bool member_moved(void);
  * seen; NULL: the log is in files. */
 json_t *member_json(void);
 struct member_view {
-	bool mv_on;	      /* the log is in PostgreSQL, and the list was read once */
-	bool mv_old;	      /* that was 10 s ago: no standby is known to follow */
+	bool mv_on;	      /* the log is in PostgreSQL, and the list was read once; or mv_old */
+	bool mv_old;	      /* not for 10 s of service: no standby is known to follow */
 	unsigned mv_standbys; /* that are up */
 	unsigned mv_gone;     /* that were, within a day */
 	double mv_lag_s;      /* of the one that is nearest */

@@ -453,6 +453,20 @@ def test_the_holder_tells_how_its_standbys_are(nodes):
     check(w.run["a"].poll(), None, "a runs")
 
 
+def test_a_holder_that_was_never_told_of_its_standbys_says_so(nodes):
+    (w,) = nodes.inst
+    nodes.pg.sql("revoke select on weft.place from weft")
+    try:
+        w.start("a")
+        w.serves("a")
+        eventually(lambda: "PostgreSQL does not say which standbys follow" in
+                   [r["text"] for r in ask(w.admin["a"], "/v1/health")[1]["reasons"]],
+                   60, "its health says so")
+        check(ask(w.admin["a"], "/v1/status")[1]["instance"]["seen_s"], None)
+    finally:
+        nodes.pg.sql("grant select on weft.place to weft")
+
+
 def metrics(admin):
     conn = Http(admin)
     conn.request("GET", "/metrics")
