@@ -228,7 +228,8 @@ int backup_build_next(const struct backup_args *a, const char *what)
 	if (!a->ba_json) {
 		printf("%s: %s.\n", a->ba_store, what);
 		if (a->ba_log)
-			printf("It has its log in files: first take mds.log out of %s.\n",
+			printf("It has its log in files: first take mds.log out of %s, and "
+			       "mds.log_lease_in if it is there.\n",
 			       a->ba_conf);
 		printf("The next commands make the store fit for service, as the user that the "
 		       "service runs as, and start it. The second waits for every data server:\n"

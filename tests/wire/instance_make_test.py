@@ -156,7 +156,8 @@ def test_a_store_that_is_put_back_is_told_its_unit(m):
             server.terminate()
     m.weft(*SECOND)
     said, _ = m.weft("restore", "-c", "/etc/weft/mds-2.conf", "/srv/weft/backup")
-    for part in ("take mds.log out of /etc/weft/mds-2.conf", "/run/weft-mds-2\n",
+    for part in ("take mds.log out of /etc/weft/mds-2.conf, and mds.log_lease_in if it is there",
+                 "/run/weft-mds-2\n",
                  " weft-mds -c /etc/weft/mds-2.conf --restored=only\n",
                  "systemctl start weft-mds@2\n"):
         check(part in said, True, f"{part} in {said}")
