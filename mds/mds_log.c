@@ -370,6 +370,15 @@ static void only_utf8(char *s)
 	}
 }
 
+/* The end of the path says more than its beginning. */
+static const char *path_end(const char *path, size_t max)
+{
+	size_t n = strlen(path);
+
+	return path + (n > max ? n - max : 0);
+}
+
+/* The identity is in both names: those of two machines may begin alike, and their paths be one. */
 static int make_owner(const char *node, const char *store, char *err, size_t errlen)
 {
 	char id[17] = "";
@@ -380,11 +389,12 @@ static int make_owner(const char *node, const char *store, char *err, size_t err
 	else
 		gethostname(the_log.l_node, sizeof(the_log.l_node) - 1);
 	only_utf8(the_log.l_node);
-	/* The end of the path says more than its beginning. */
-	snprintf(the_log.l_owner, sizeof(the_log.l_owner), "%.40s:%s", the_log.l_node,
-		 strlen(store) > 45 ? store + strlen(store) - 45 : store);
+	snprintf(the_log.l_owner, sizeof(the_log.l_owner), "%.40s:%s %s", the_log.l_node,
+		 path_end(store, 37), id);
 	only_utf8(the_log.l_owner);
-	snprintf(the_log.l_copy, sizeof(the_log.l_copy), "%s %s", the_log.l_owner, id);
+	snprintf(the_log.l_copy, sizeof(the_log.l_copy), "%.40s:%s %s", the_log.l_node,
+		 path_end(store, 45), id);
+	only_utf8(the_log.l_copy);
 	return rc;
 }
 

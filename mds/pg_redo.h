@@ -25,8 +25,8 @@ struct lease_key;
 
 struct pg_redo_opts {
 	const char *po_conninfo; /* libpq's. These three are the caller's until pg_redo_close */
-	const char *po_owner;	 /* where this copy is: the machine and the store's folder */
-	const char *po_copy;	 /* names this copy: po_owner, a space, and its identity */
+	const char *po_owner;	 /* where this copy is: machine, store's folder, identity */
+	const char *po_copy;	 /* names this copy to the log: the same, with more of the folder */
 	uint32_t po_inst;
 	uint32_t po_lease_ms; /* the same for all processes of the instance; at least 100 */
 	uint32_t po_rank_ms;  /* waits so much longer than the lease before it claims */

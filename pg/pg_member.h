@@ -26,7 +26,7 @@ struct pg_member;
 struct pg_member_opts {
 	const char *mo_conninfo; /* copied, like the others */
 	uint32_t mo_inst;	 /* 0: of no instance; only lists and asks */
-	const char *mo_name;	 /* pg.h's o_owner: a row's owner begins with it */
+	const char *mo_name;	 /* of this copy only: o_owner of pg.h */
 	const char *mo_node;
 	uint32_t mo_answer_ms; /* for each call */
 };

@@ -294,6 +294,24 @@ def test_drain_looks_again_at_one_that_is_free(nodes):
     check("0 instances have left n1" in nodes.weft("drain", "n1"), True)
 
 
+def test_two_nodes_whose_names_begin_alike_are_two(nodes):
+    (w,) = nodes.inst
+    names = ["n" * 40 + c for c in "12"]
+    for name, node in zip("ab", names):
+        os.mkdir(f"{w.top}/{node}")
+        # The paths end alike, as those of two machines are the same.
+        w.start(name, f"mds.node={node}", f"mds.store={w.top}/{node}/" + "s" * 50)
+        if name == "a":
+            w.serves("a")
+
+    def seen():
+        i = nodes.list()[w.inst]
+        return i["holder"], [s["node"] for s in i["standbys"] if s["lag_batches"] == 0]
+    eventually(lambda: seen() == (names[0], [names[1]]), 60, "both are seen")
+    nodes.weft("drain", names[0])
+    check(seen()[0], names[1])
+
+
 def test_one_that_has_followed_nothing_yet_is_behind(nodes):
     (w,) = nodes.inst
     w.start("a")
