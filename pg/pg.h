@@ -237,9 +237,11 @@ struct pg_init {
 	bool i_new;	    /* out: the schema was made now */
 };
 /* Makes the schema, brings an older one to this version, or sees that it is there; nothing is
- * changed if it fails. Takes no lock for which an append of another instance would wait. 0; or
- * negative, with the reason in why. -EBUSY: an older one is there, and programs are connected that
- * may be as old; or another program has a lock on the tables. */
+ * changed if it fails. Where it makes weft.member and weft.place, the appends of other instances
+ * wait until it has committed, at a standby of PostgreSQL too; else it takes no lock for which they
+ * would wait. It waits 200 ms for a lock. 0; or negative, with the reason in why. -EBUSY: an older
+ * one is there, and programs are connected that may be as old; or another program has a lock on
+ * the tables. */
 int pg_init(struct pg_init *i, char why[PG_WHY]);
 /* True when the conninfo has a password in it: others see it in the list of processes. */
 bool pg_has_password(const char *conninfo);
