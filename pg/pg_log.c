@@ -30,7 +30,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { PAUSE_MS = 50, REFUSED_MS = 500, RELEASE_MS = 700 };
+enum { PAUSE_MS = 50, REFUSED_MS = 500, RELEASE_MS = 700, LAST_SETTLE_MS = 5000 };
 
 /* $1 instance, $2 epoch, $3 session; append: $4 batch, $5 part, $6 data, $7 replicas; begin: $4
  * owner. acked: what the process that holds the row knew to be durable when it sent this. */
@@ -510,12 +510,26 @@ void pg_log_stop(struct pg_log *l)
 		log_error("eventfd: %s", strerror(errno));
 }
 
+/* The end broke off what was under way: PostgreSQL has answered until now, and does not know this
+ * connection. Nobody hears of it: it must not make the lease longer that is given up. */
+static void settle_at_end(struct pg_log *l)
+{
+	uint32_t ms = l->l_answer_ms < LAST_SETTLE_MS ? l->l_answer_ms : LAST_SETTLE_MS;
+
+	l->l_on_held = NULL;
+	l->l_on_lost = NULL;
+	l->l_target.t_wake = -1;
+	settle(l, pg_in_ms(ms));
+}
+
 static int release(struct pg_log *l)
 {
 	struct pg_args a = {0};
 	PGresult *res = NULL;
 	enum pg_end end;
 
+	if (!l->l_begun && pg_log_state(l, NULL) == PG_LOG_LIVE)
+		settle_at_end(l);
 	if (!l->l_begun)
 		return -EAGAIN;
 	/* Nothing is answered any more before PostgreSQL says that the row is free. */

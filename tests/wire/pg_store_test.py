@@ -613,12 +613,13 @@ def test_what_fails_before_it_serves_gives_the_instance_up(w):
     with open(f"{w.top}/keytab", "wb") as f:
         f.write(b"no keys")
     refuses(w, "mds.keytab: ", f"mds.keytab={w.top}/keytab")
-    check(w.sql(owner), "1|", "a process that did not come to its last thread")
+    # PostgreSQL may do what it was told only after the process has ended.
+    eventually(lambda: w.sql(owner) == "1|", 60, "a process that did not come to its last thread")
     with socket.socket() as port:
         port.bind(("127.0.0.1", 0))
         port.listen()
         refuses(w, "mds.metrics: ", f"mds.metrics=127.0.0.1:{port.getsockname()[1]}", status=1)
-    check(w.sql(owner), "2|", "one that had its threads")
+    eventually(lambda: w.sql(owner) == "2|", 60, "one that had its threads")
     check("serving: boot" in w.log("a"), False)
     w.start("a")
     w.serves("a")
