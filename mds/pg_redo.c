@@ -521,11 +521,13 @@ static void *folder(void *arg)
 			idle = 0;
 		}
 		/* A deposed process ends by itself. */
-		if (n < 0 && n != -EAGAIN && n != -ESTALE && !said)
+		if (n < 0 && n != -EAGAIN && n != -ESTALE && n != -ECANCELED && !said)
 			log_error("the log in PostgreSQL cannot be folded into its table, and "
 				  "grows: %s",
 				  n == -EIO ? "a batch in it is damaged" : strerror((int)-n));
 		said = n < 0 && n != -EAGAIN && n != -ESTALE;
+		if (n == -ECANCELED)
+			log_info("the log in PostgreSQL: this process ends, and broke off a fold");
 	}
 	return NULL;
 }

@@ -195,7 +195,7 @@ typedef int pg_write_fn(void *arg, struct iovec k, struct iovec v);
 typedef int pg_decode_fn(const void *data, size_t len, pg_write_fn *write, void *arg);
 
 struct pg_fold;
-/* o_wake, readable: what waits for PostgreSQL ends with -EAGAIN. */
+/* o_wake, readable: what waits for PostgreSQL ends with -ECANCELED. */
 int pg_fold_open(struct pg_fold **out, const struct pg_options *o, pg_decode_fn *decode);
 void pg_fold_close(struct pg_fold *f);
 const char *pg_fold_why(const struct pg_fold *f);

@@ -104,8 +104,10 @@ static int wait_for(struct pg_conn *c, short events, uint64_t deadline)
 		n = poll(p, 2, (int)((deadline - now + 999999) / 1000000));
 		if (n < 0 && errno != EINTR)
 			return -errno;
-		if (n > 0 && p[1].revents)
+		if (n > 0 && p[1].revents) {
+			c->c_woken = true;
 			return -ECANCELED;
+		}
 		if (n > 0 && p[0].revents)
 			return 0;
 	}

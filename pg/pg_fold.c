@@ -195,7 +195,7 @@ static int fold_lost(struct pg_fold *f)
 {
 	snprintf(f->f_why, PG_WHY, "%s", f->f_conn.c_why);
 	pg_conn_close(&f->f_conn);
-	return -EAGAIN;
+	return f->f_conn.c_woken ? -ECANCELED : -EAGAIN;
 }
 
 static int fold_connect(struct pg_fold *f, uint64_t deadline)

@@ -25,6 +25,7 @@ void pg_target_free(struct pg_target *t);
 struct pg_conn {
 	PGconn *c_pg; /* NULL: closed */
 	int c_wake;
+	bool c_woken;	    /* a wait ended by it */
 	bool c_inside;	    /* a transaction was begun on purpose */
 	unsigned c_notices; /* since the last statement began */
 	uint64_t c_sent;    /* CLOCK_BOOTTIME: when the last statement began to leave */
