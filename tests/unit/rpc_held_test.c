@@ -2,7 +2,7 @@
 /*
  * rpc_held_test.c - what peers that do not read their replies hold of the server's memory: with
  * pages that the kernel sends without a copy, with the connection closed on them, with replies that
- * takes more than they say. And what a listener keeps that does not serve yet.
+ * take more than they say. And what a listener keeps that does not serve yet.
  */
 #include "base/metrics.h"
 #include "proto/rpc_int.h"
