@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* process.c - see process.h. */
 #include "base/process.h"
+#include "base/log.h"
 #include "base/metrics.h"
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -78,4 +81,18 @@ void process_metrics(void)
 		     NULL);
 	metric_gauge("process_start_time_seconds",
 		     "When this process started, in seconds since 1970.", "", start_gauge, NULL);
+}
+
+void process_files(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+		rlim_t had = r.rlim_cur;
+
+		r.rlim_cur = r.rlim_max;
+		if (setrlimit(RLIMIT_NOFILE, &r))
+			log_warn("cannot raise the limit of open files, it stays at %lu: %s",
+				 (unsigned long)had, strerror(errno));
+	}
 }

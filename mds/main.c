@@ -56,7 +56,6 @@
 #include <sodium.h>
 #include <stdio.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
@@ -433,21 +432,6 @@ static void *wait_signals(void *arg)
 	return NULL;
 }
 
-/* Each client has a connection or more: asks for as many files as the system allows. */
-static void raise_files(void)
-{
-	struct rlimit r;
-
-	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
-		rlim_t had = r.rlim_cur;
-
-		r.rlim_cur = r.rlim_max;
-		if (setrlimit(RLIMIT_NOFILE, &r))
-			log_warn("cannot raise the limit of open files, it stays at %lu: %s",
-				 (unsigned long)had, strerror(errno));
-	}
-}
-
 /* A standby listens. Data servers try it, and clients may by mistake: they wait until it serves,
  * and those that have gone must not fill the backlog. */
 static void main_hold(void)
@@ -588,7 +572,7 @@ static void open_data(const struct conf *conf)
 	op_file_env(&mds);
 	if (lo_near_set(mds.m_lo, conf_str(conf, "mds.near"),
 			(unsigned)conf_int(conf, "mds.near_factor"), err, sizeof(err)))
-		die_conf(err);
+		die(err, NULL);
 	if (lo_trash_load(mds.m_lo))
 		die("cannot read whether policies say trash=", NULL);
 	if (lo_threshold_load(mds.m_lo, conf_size(conf, "mds.threshold")))
@@ -939,7 +923,8 @@ int main(int argc, char **argv)
 		die("libsodium", "cannot initialize it");
 	listen_check("mds.listen", conf_str(conf, "mds.listen"), 2049);
 	main_rdma_check(conf);
-	if (mds_addr_open(conf, err, sizeof(err)))
+	if (lo_near_check(conf_str(conf, "mds.near"), err, sizeof(err)) ||
+	    mds_addr_open(conf, err, sizeof(err)))
 		die_conf(err);
 	if (!a.ma_check && priv_prepare("mds.user", conf_str(conf, "mds.user"), err, sizeof(err)))
 		die_conf(err);
@@ -965,7 +950,7 @@ int main(int argc, char **argv)
 	service.rs_record_ms = (uint32_t)conf_msec(conf, "mds.record_time");
 	service.rs_host_calls = (unsigned)conf_int(conf, "mds.calls_of_address");
 	service.rs_host_rate = (uint32_t)conf_int(conf, "mds.rate_of_address");
-	raise_files();
+	process_files();
 	rpc_gss_metrics();
 	if (*conf_str(conf, "mds.rdma"))
 		rpc_rdma_allow();

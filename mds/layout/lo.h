@@ -279,6 +279,8 @@ int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_ma
  * servers count as if they had factor times their weight. text: "NETWORK LABELS, ..." (weft-mds(8),
  * mds.near). -EINVAL, -E2BIG, -ENOMEM with a line in err. */
 int lo_near_set(struct lo *lo, const char *text, unsigned factor, char *err, size_t errlen);
+/* Does lo_near_set take this text? As it, and nothing is set. Any thread. */
+int lo_near_check(const char *text, char *err, size_t errlen);
 /* Puts GETDEVICEINFO's device_addr4 body (ff_device_addr4) for a deviceid, which is the data
  * server's uuid, with addresses in the order in which a client at peer should try them. -ENOENT. */
 int lo_encode_device(struct lo *lo, const uint8_t deviceid[16], const struct sockaddr_storage *peer,

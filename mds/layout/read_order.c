@@ -100,6 +100,19 @@ int lo_near_set(struct lo *lo, const char *text, unsigned factor, char *err, siz
 	return rc;
 }
 
+int lo_near_check(const char *text, char *err, size_t errlen)
+{
+	struct lo *lo = calloc(1, sizeof(*lo));
+	int rc = lo ? lo_near_set(lo, text, 1, err, errlen) : -ENOMEM;
+
+	if (!lo)
+		snprintf(err, errlen, "mds.near: out of memory");
+	else
+		lo_near_free(lo);
+	free(lo);
+	return rc;
+}
+
 void lo_near_free(struct lo *lo)
 {
 	free(lo->l_near);

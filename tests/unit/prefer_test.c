@@ -206,6 +206,7 @@ START_TEST(a_bad_map_of_networks_is_refused_with_what_is_wrong)
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		*err = 0;
 		lo->l_nnear = 0;
+		ck_assert_int_eq(lo_near_check(bad[i][0], err, sizeof(err)), -EINVAL);
 		ck_assert_int_eq(lo_near_set(lo, bad[i][0], 16, err, sizeof(err)), -EINVAL);
 		ck_assert_msg(strstr(err, "mds.near") && strstr(err, bad[i][1]), "%s: %s",
 			      bad[i][0], err);

@@ -586,6 +586,7 @@ def test_what_cannot_serve_takes_nothing(w):
     row = w.sql("select epoch, owner from weft.instance where id = $")
     refuses(w, f"mds.fs or mds.cluster: the store is that of file system {w.inst}",
             f"mds.cluster={'6' * 32}")
+    refuses(w, "mds.near: ", "mds.near=127.0.0.0/99 rack=r1", status=2)
     # Its copy holds more than the log.
     w.sql("delete from weft.log_$_0 where batch > (select batch - 3 from weft.instance"
           " where id = $)")
