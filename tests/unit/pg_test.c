@@ -933,6 +933,8 @@ START_TEST(a_list_reads_a_bounded_part_of_the_log)
 	sql("p", "update instance set batch = 10005, acked = 10005 where id = 19");
 	ck_assert_int_eq(pg_member_open(&m, &mo), 0);
 	ck_assert_int_eq(pg_member_say(m, "standby", 0, 0), 0);
+	/* However late the question comes. */
+	sql("p", "update member set seen = now() + interval '1 hour' where inst = 19");
 	ck_assert_int_eq(pg_member_list(m, 19, &json), 0);
 	ck_assert_msg(strstr(json, "\"lag_batches\":10005,\"lag_bytes\":20000,"), "%s", json);
 	free(json);
