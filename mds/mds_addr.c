@@ -607,6 +607,16 @@ static void former_sort(void)
 	}
 }
 
+/* The thread of the rows stores what is due, and ends. */
+static void rows_stop(void)
+{
+	const uint64_t one = 1;
+
+	atomic_store(&released, true);
+	if (write(me.a_rows_wake, &one, sizeof(one)) == sizeof(one))
+		pthread_join(me.a_rows, NULL);
+}
+
 static int addr_begin(void)
 {
 	int rc;
@@ -626,7 +636,13 @@ static int addr_begin(void)
 	former_sort();
 	store_lease_at_loss(addr_loss);
 	rc = -pthread_create(&me.a_rows, NULL, rows_run, NULL);
-	return rc ? rc : -pthread_create(&me.a_talk, NULL, addr_run, NULL);
+	if (rc)
+		return rc;
+	rc = -pthread_create(&me.a_talk, NULL, addr_run, NULL);
+	/* The store is closed soon. */
+	if (rc)
+		rows_stop();
+	return rc;
 }
 
 int mds_addr_start(struct kv *kv, const struct store_lease *lease, struct loop **loops, unsigned n)
@@ -656,9 +672,7 @@ void mds_addr_stop(void)
 	if (running && write(me.a_wake, &one, sizeof(one)) == sizeof(one)) {
 		pthread_join(me.a_talk, NULL);
 		/* The store may be slow: the addresses are gone by now. */
-		atomic_store(&released, true);
-		if (write(me.a_rows_wake, &one, sizeof(one)) == sizeof(one))
-			pthread_join(me.a_rows, NULL);
+		rows_stop();
 		running = false;
 	}
 	pthread_mutex_unlock(&life);
