@@ -769,8 +769,10 @@ static void main_serve(const struct conf *conf)
 		main_listens(conf);
 	if (!restoring)
 		journal_add(EV_STARTED, "", 0, "boot %lu", (unsigned long)su->su_boot);
-	mds_log_heard();
-	pthread_create(&tid, NULL, wait_signals, &signals);
+	if (pthread_create(&tid, NULL, wait_signals, &signals))
+		main_fail("cannot start a thread", NULL);
+	else
+		mds_log_heard();
 	for (; running < nloops && !failed; running += !failed)
 		if (!runs || pthread_create(&runs[running], NULL, run_loop, loops[running]))
 			main_fail("mds.threads", "cannot start a thread");
