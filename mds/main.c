@@ -721,6 +721,7 @@ static void main_fail(const char *what, const char *why)
 	log_error("%s%s%s", what, why ? ": " : "", why ? why : "");
 	failed = true;
 	stop_loops();
+	mds_log_ends(&mds);
 }
 
 static void main_listens(const struct conf *conf)

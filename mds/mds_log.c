@@ -542,6 +542,7 @@ void mds_log_give_up(struct mds *m)
 {
 	if (!the_log.l_redo)
 		return;
+	mds_log_ends(m);
 	if (m->m_kv)
 		kv_close(m->m_kv);
 	m->m_kv = NULL;
@@ -583,6 +584,24 @@ void mds_log_ending(struct mds *m)
 		if (!open)
 			return;
 	}
+}
+
+static void *ending(void *m)
+{
+	mds_log_ending(m);
+	return NULL;
+}
+
+void mds_log_ends(struct mds *m)
+{
+	pthread_t t;
+
+	if (!the_log.l_redo)
+		return;
+	if (pthread_create(&t, NULL, ending, m))
+		log_error("cannot start a thread: the end waits until PostgreSQL answers");
+	else
+		pthread_detach(t);
 }
 
 void mds_log_close(void)

@@ -626,6 +626,26 @@ def test_what_fails_before_it_serves_gives_the_instance_up(w):
     w.serves("a")
 
 
+def test_what_cannot_serve_does_not_wait_for_an_append_that_is_refused(w):
+    # PostgreSQL takes all up to the event that says that the server has started.
+    w.sql("create function weft.no_room() returns trigger language plpgsql as 'begin"
+          " if position(''boot 1''::bytea in new.data) > 0 then raise exception ''no room'';"
+          " end if; return new; end';"
+          "create trigger no_room before insert on weft.log for each row"
+          " when (new.part / 4 = $) execute function weft.no_room()")
+    try:
+        with socket.socket() as port:
+            port.bind(("127.0.0.1", 0))
+            port.listen()
+            refuses(w, "mds.metrics: ", f"mds.metrics=127.0.0.1:{port.getsockname()[1]}")
+        check("PostgreSQL is away" in w.log("a") and "no room" in w.log("a"), True, w.log("a"))
+        w.says("a", "does not answer: stopping without it")
+    finally:
+        w.sql("drop function weft.no_room cascade")
+    w.start("a")
+    w.serves("a")
+
+
 def test_a_row_that_is_gone_ends_the_process(w):
     w.start("a")
     w.serves("a")
