@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conf_keys.c - every key there is. docs' man page is checked against this table.
+ * conf_keys.c - every key there is. tests/unit/keys.sh compares the man pages' names and defaults
+ * with this table.
  *
  * One table for both daemons, because one weft.conf may be for both (weft-dev makes such a file):
  * each daemon has to tell the other's keys from misspelt ones, and so to know their names.
