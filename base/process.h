@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* process.h - metrics of the process, under the names that every Prometheus client library uses; and
- * its limit of open files. */
+/* process.h - metrics of the process, under the names that every Prometheus client library uses;
+ * and its limit of open files. */
 #ifndef BASE_PROCESS_H
 #define BASE_PROCESS_H
 /* Makes process_cpu_seconds_total, process_resident_memory_bytes, process_open_fds, process_max_fds

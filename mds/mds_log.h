@@ -37,8 +37,8 @@ int mds_log_whole(char *err, size_t errlen);
  * Until then they end this process, at once if the log does not answer. */
 void mds_log_heard(void);
 /* This process cannot serve: closes m_kv, which nothing uses any more, and gives the instance up if
- * this process has it, so that another one need not wait for its lease. It waits for a log that does
- * not answer as mds_log_ending does. Does nothing where no log elsewhere is open. */
+ * this process has it, so that another one need not wait for its lease. It waits for a log that
+ * does not answer as mds_log_ending does. Does nothing where no log elsewhere is open. */
 void mds_log_give_up(struct mds *m);
 /* Questions about the lease to etcd, and those without an answer, since the start; 0 if the lease
  * is not there. Any thread. */

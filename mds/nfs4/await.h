@@ -54,8 +54,9 @@ void op_wake_ok(void *compound);
 void op_client_waits(void *compound);
 void op_client_came(void *compound);
 
-/* await_grace.c. True: op_wake is called with 0 when the grace period is over, or with -EAGAIN after
- * two seconds of it, or a quarter. False: there is none, or the client itself has to reclaim. */
+/* await_grace.c. True: op_wake is called with 0 when the grace period is over, or with -EAGAIN
+ * after two seconds of it, or a quarter. False: there is none, or the client itself has to
+ * reclaim. */
 bool op_grace_waits(struct compound *c);
 
 /* Last steps: the status of err; NFS4_OK, whatever err is. */

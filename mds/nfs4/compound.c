@@ -6,6 +6,8 @@
  *	caller		op_cred finds the caller's exports and groups; it may park
  *	run		compound_run: op_start begins each operation, op_end closes its result; an
  *			operation may wait (await.h), and op_resume goes on
+ *	grace		grace_park: what grace refuses waits for its end, and grace_over runs it
+ *			again (await_grace.c)
  *	finish		compound_finish: keeps the reply for a retry, and sends it
  */
 #include "mds/nfs4/state_protect.h"

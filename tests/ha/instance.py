@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """instance.py [--rounds N] [--lease S] [--kinds KIND,...] [--ledger FILE] [--limit S]
-[--client S] [--controls NAME,...] [--no-control] - an instance whose log is in PostgreSQL (engine.py), as
-docs/ha.md sets it up: weft-mds on two nodes, each with a store of its own, and weft-addr on both.
-One serves, the other one stands by and takes over by itself. A stock client (guest.sh) works
+[--client S] [--controls NAME,...] [--no-control] - an instance whose log is in PostgreSQL
+(engine.py), as docs/ha.md sets it up: weft-mds on two nodes, each with a store of its own, and
+weft-addr on both. One serves, the other one stands by and takes over by itself. A stock client (guest.sh) works
 through it all. No operation may last longer than --limit seconds (4), not counting the time in
 which nothing can be answered (strikes.py). --lease is mds.log_lease (1.5), and --client
 mds.lease (21).
@@ -228,7 +228,8 @@ def ends(m):
 
 
 def broken(w, e, a):
-    m = Instance(w, e, a.lease, client=a.client, kinds=a.kinds.split(",") if a.kinds else list(KINDS)[:FIRST])
+    m = Instance(w, e, a.lease, client=a.client,
+                 kinds=a.kinds.split(",") if a.kinds else list(KINDS)[:FIRST])
     m.client = Client(w, 1, w.work)
     series(w, m, a)
     open(os.path.join(w.work, "shared", "end"), "w", encoding="ascii").close()

@@ -243,7 +243,8 @@ def restart_an_operation_waits_for_the_end_of_grace(w):
         c.ok(reclaim_complete())
     check(refused(rest[0]) > 1.9, True, "the answer is held")
     got, wait = {}, (
-        (putfh(d), open_("new", BOTH | NO_DELEG, how=UNCHECKED, attrs={}), getattr_("size")), (putfh(d), remove("f1")),
+        (putfh(d), open_("new", BOTH | NO_DELEG, how=UNCHECKED, attrs={}), getattr_("size")),
+        (putfh(d), remove("f1")),
         (putfh(d), savefh(), rename("f2", "f9")),
         (putfh(f), lock(s, WRITE_LT, 0, 5, b"me")))
     for n, (c, ops) in enumerate(zip(rest, wait)):
