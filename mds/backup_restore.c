@@ -331,7 +331,7 @@ struct load {
 	struct kv_rows_in *l_rows;
 };
 
-static int load_run(void *arg, struct kv_txn *t)
+static int backup_restore_load_run(void *arg, struct kv_txn *t)
 {
 	struct load *l = arg;
 	struct kv_write w;
@@ -348,7 +348,7 @@ static bool load_record(void *arg, struct kv_rows_in *rows)
 	int rc;
 
 	l->l_rows = rows;
-	rc = kv_run_sync(l->l_kv, load_run, l);
+	rc = kv_run_sync(l->l_kv, backup_restore_load_run, l);
 	if (rc)
 		backup_say("transaction %lu cannot be put back: %s", (unsigned long)rows->ri_txn,
 			   rc == -ENOENT ? "it does not fit what comes before it" : strerror(-rc));

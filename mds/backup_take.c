@@ -443,8 +443,8 @@ static bool take_keep(struct take *t, const char *folder, const struct backup_se
 }
 
 /* The backup is written under another name, and renamed when it is durable. */
-static int take_file(struct take *t, const char *folder, const char *path,
-		     const struct backup_set *set)
+static int backup_take_file(struct take *t, const char *folder, const char *path,
+			    const struct backup_set *set)
 {
 	char tmp[PATH_MAX + 8];
 	int fd;
@@ -531,7 +531,7 @@ static int take_to_folder(struct take *t, const char *folder)
 		ok = take_own_folder(t, &set);
 	snprintf(path, sizeof(path), "%s/%04u-%s.weft", folder, set.bk_last + 1,
 		 t->t_head.bh_full ? "full" : "incremental");
-	rc = ok ? take_file(t, folder, path, &set) : BACKUP_FAILED;
+	rc = ok ? backup_take_file(t, folder, path, &set) : BACKUP_FAILED;
 	backup_set_free(&set);
 	close(dir);
 	return rc;

@@ -85,7 +85,7 @@ struct step {
 };
 
 /* On a full disk the first write decides (kv.h): what adds comes first. */
-static int step_run(void *arg, struct kv_txn *t)
+static int conn_rows_step_run(void *arg, struct kv_txn *t)
 {
 	static const uint8_t version = CONN_VERSION;
 	struct step *s = arg;
@@ -103,7 +103,7 @@ static int step_run(void *arg, struct kv_txn *t)
 }
 
 /* Takes changes that are due. They stay in the table until they are in the store. */
-static void step_take(struct step *s)
+static void conn_rows_step_take(struct step *s)
 {
 	s->s_n = 0;
 	pthread_mutex_lock(&lock);
@@ -124,7 +124,7 @@ static void step_take(struct step *s)
 	pthread_mutex_unlock(&lock);
 }
 
-static void step_done(struct step *s, bool stored)
+static void conn_rows_step_done(struct step *s, bool stored)
 {
 	pthread_mutex_lock(&lock);
 	for (size_t i = 0; i < s->s_n; i++) {
@@ -145,11 +145,11 @@ int conn_rows_flush(struct kv *kv)
 	int rc = s ? 0 : -ENOMEM;
 
 	while (!rc) {
-		step_take(s);
+		conn_rows_step_take(s);
 		if (!s->s_n)
 			break;
-		rc = kv_run_sync(kv, step_run, s);
-		step_done(s, !rc);
+		rc = kv_run_sync(kv, conn_rows_step_run, s);
+		conn_rows_step_done(s, !rc);
 	}
 	free(s);
 	return rc;
@@ -160,7 +160,7 @@ struct reading {
 	size_t r_n, r_room;
 };
 
-static int row_read(void *arg, struct kv_slice id, struct kv_slice val)
+static int conn_rows_row_read(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct reading *r = arg;
 
@@ -188,7 +188,7 @@ int conn_rows_read(struct kv *kv, struct conn_id **out, size_t *n)
 
 	if (rc)
 		return rc;
-	rc = ns_rows(t, NS_T_CONN, NULL, 0, row_read, &r);
+	rc = ns_rows(t, NS_T_CONN, NULL, 0, conn_rows_row_read, &r);
 	kv_read_end(t);
 	if (rc < 0) {
 		free(r.r_ids);
@@ -208,7 +208,7 @@ int conn_rows_forget(struct kv *kv, const struct conn_id *ids, size_t n)
 		s->s_n = n - done < CONN_STEP ? n - done : CONN_STEP;
 		for (size_t i = 0; i < s->s_n; i++)
 			s->s_change[i] = (struct change){NULL, ids[done + i], false};
-		rc = kv_run_sync(kv, step_run, s);
+		rc = kv_run_sync(kv, conn_rows_step_run, s);
 	}
 	free(s);
 	/* A peer that connected again from the same port: its row went with the former one's. */

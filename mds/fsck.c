@@ -37,7 +37,7 @@ struct report {
 	bool re_json, re_any;
 };
 
-static void usage(FILE *f)
+static void fsck_usage(FILE *f)
 {
 	fputs("usage: weft-fsck [--json] [--rebuild-sums] STORE\n"
 	      "       weft-fsck [--json] --log CONNINFO --instance N [STORE]\n"
@@ -140,7 +140,7 @@ static void check_map(struct maps *m, const struct ns_inode *i)
 		    (unsigned long)i->i_ino);
 }
 
-static void check_inode(struct maps *m, struct kv_slice key, struct kv_slice val)
+static void fsck_check_inode(struct maps *m, struct kv_slice key, struct kv_slice val)
 {
 	struct ns_inode i;
 
@@ -257,7 +257,7 @@ static int check_kind(struct maps *m, uint8_t prefix,
 static int check_maps(struct kv_txn *t, struct report *r, struct ns_check_stats *st)
 {
 	struct maps m = {t, r, st};
-	int rc = check_kind(&m, NS_K_INODE, check_inode);
+	int rc = check_kind(&m, NS_K_INODE, fsck_check_inode);
 
 	if (!rc)
 		rc = check_kind(&m, NS_T_REPAIR, check_repair);
@@ -389,13 +389,13 @@ int main(int argc, char **argv)
 
 	while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
 		if (opt == 'h') {
-			usage(stdout);
+			fsck_usage(stdout);
 			return EXIT_CLEAN;
 		}
 		if (opt == 'V')
 			return version_print("weft-fsck") ? EXIT_UNREADABLE : EXIT_CLEAN;
 		if (opt != 'j' && opt != 's' && opt != 'l' && opt != 'i') {
-			usage(stderr);
+			fsck_usage(stderr);
 			return EXIT_USAGE;
 		}
 		json |= opt == 'j';
@@ -404,7 +404,7 @@ int main(int argc, char **argv)
 		inst = opt == 'i' ? strtol(optarg, NULL, 10) : inst;
 	}
 	if (log ? optind + 1 < argc || sums || inst < 1 || inst > 65535 : optind + 1 != argc) {
-		usage(stderr);
+		fsck_usage(stderr);
 		return EXIT_USAGE;
 	}
 	log_set_name("weft-fsck");

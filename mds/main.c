@@ -81,7 +81,7 @@ static struct live *live;    /* the keys that change while this process runs */
 static atomic_bool restored; /* every data server has reported what it saw */
 static bool failed;	     /* main_fail() */
 
-static void usage(bool asked)
+static void main_usage(bool asked)
 {
 	fputs("usage: weft-mds [-c FILE] [-o KEY=VALUE]... [--restored[=only]] [--check[=values]]\n"
 	      "  -c, --config FILE   configuration file\n"
@@ -96,7 +96,7 @@ static void usage(bool asked)
 
 /* On the main thread, while no other one uses the store. An instance that this process has goes to
  * one that can serve it. */
-static void die(const char *what, const char *why)
+static void main_die(const char *what, const char *why)
 {
 	log_error("%s%s%s", what, why ? ": " : "", why ? why : "");
 	mds_log_give_up(&mds);
@@ -447,12 +447,12 @@ static void main_open_store(const struct conf *conf)
 	mds_log_waiting(main_hold);
 	mds_log_web(&web);
 	if (mds_store_open(&mds, conf, restoring, err, sizeof(err)))
-		die(err, NULL);
+		main_die(err, NULL);
 	if (journal_open(mds.m_ns))
-		die("cannot read the journal", NULL);
+		main_die("cannot read the journal", NULL);
 	if (st_create(&mds.m_st, mds.m_ns, mds.m_lease_ms, (uint32_t)conf_msec(conf, "mds.grace"),
 		      (uint32_t)conf_msec(conf, "mds.courtesy")))
-		die("cannot read the client records", NULL);
+		main_die("cannot read the client records", NULL);
 	st_clock_use(mds.m_st, &mds.m_store_lease);
 	mds.m_st->st_kept_max = conf_size(conf, "mds.reply_cache");
 	mds.m_st->st_recall_ms = mds.m_recall_ms;
@@ -485,33 +485,33 @@ static void open_repair(const struct conf *conf)
 	};
 
 	if (job_open(&mds))
-		die("jobs: out of memory", NULL);
+		main_die("jobs: out of memory", NULL);
 	if (job_repair_open(&mds, loops[0], &opts))
-		die("repairs: out of memory", NULL);
+		main_die("repairs: out of memory", NULL);
 	if (job_verify_open(&mds, loops[0]))
-		die("verify: out of memory", NULL);
+		main_die("verify: out of memory", NULL);
 	if (job_balance_open(&mds, loops[0], (uint64_t)conf_msec(conf, "mds.balance_again")))
-		die("balance: out of memory", NULL);
+		main_die("balance: out of memory", NULL);
 	if (job_restripe_open(&mds, loops[0]))
-		die("restripe: out of memory", NULL);
+		main_die("restripe: out of memory", NULL);
 	if (job_elect_open(&mds, loops[0]))
-		die("choices: out of memory", NULL);
+		main_die("choices: out of memory", NULL);
 	if (job_scrub_open(&mds, loops[0], (uint32_t)conf_msec(conf, "mds.scrub_delay")))
-		die("scrubs: out of memory", NULL);
+		main_die("scrubs: out of memory", NULL);
 	if (job_pins_open(&mds, loops[0], (unsigned)conf_int(conf, "mds.near_full")))
-		die("pins: cannot be read, or out of memory", NULL);
+		main_die("pins: cannot be read, or out of memory", NULL);
 	if (job_drain_open(&mds))
-		die("drains: out of memory", NULL);
+		main_die("drains: out of memory", NULL);
 	if (job_revocation_open(&mds, loops[0]))
-		die("the end of capabilities: out of memory", NULL);
+		main_die("the end of capabilities: out of memory", NULL);
 	if (job_trash_open(&mds, loops[0], op_orphan_sweep))
-		die("cannot read the jobs about the trash", NULL);
+		main_die("cannot read the jobs about the trash", NULL);
 	if (job_tags_open(&mds))
-		die("tags: cannot be read, or out of memory", NULL);
+		main_die("tags: cannot be read, or out of memory", NULL);
 	if (job_contended_open(&mds, loops[0]))
-		die("files that two clients write: out of memory", NULL);
+		main_die("files that two clients write: out of memory", NULL);
 	if (file_resolve_open(&mds.m_file))
-		die("cannot read the table of repairs", NULL);
+		main_die("cannot read the table of repairs", NULL);
 }
 
 /* On the first loop: the store is not behind what data servers saw. From here on time counts for
@@ -566,17 +566,17 @@ static void open_data(const struct conf *conf)
 		.do_instances = &instances,
 	};
 	if (ds_reg_create(&mds.m_dsc, mds.m_ns, &ds_reg_opts, err, sizeof(err)))
-		die(err, NULL);
+		main_die(err, NULL);
 	if (lo_create(&mds.m_lo, mds.m_ns, mds.m_dsc))
-		die("layouts: out of memory", NULL);
+		main_die("layouts: out of memory", NULL);
 	op_file_env(&mds);
 	if (lo_near_set(mds.m_lo, conf_str(conf, "mds.near"),
 			(unsigned)conf_int(conf, "mds.near_factor"), err, sizeof(err)))
 		die(err, NULL);
 	if (lo_trash_load(mds.m_lo))
-		die("cannot read whether policies say trash=", NULL);
+		main_die("cannot read whether policies say trash=", NULL);
 	if (lo_threshold_load(mds.m_lo, conf_size(conf, "mds.threshold")))
-		die("mds.store", "cannot read the row of thresholds");
+		main_die("mds.store", "cannot read the row of thresholds");
 	open_repair(conf);
 	ds_reg_set_eof_handler(mds.m_dsc, file_eof_handler, &mds.m_file);
 	ds_reg_set_change_handler(mds.m_dsc, device_changed, NULL);
@@ -591,11 +591,11 @@ static void open_exports(const struct conf *conf)
 
 	if (export_set_open(&mds.m_exports, mds.m_ns, conf_str(conf, "mds.exports"), err,
 			    sizeof(err)))
-		die(err, NULL);
+		main_die(err, NULL);
 	if (op_cred_open(&mds, strcmp(conf_str(conf, "mds.groups"), "server") == 0,
 			 *conf_str(conf, "mds.keytab") != 0,
 			 (uint32_t)conf_msec(conf, "mds.names_keep")))
-		die("name lookups: cannot start threads", NULL);
+		main_die("name lookups: cannot start threads", NULL);
 }
 
 static void main_make_loops(const struct conf *conf)
@@ -611,7 +611,7 @@ static void main_make_loops(const struct conf *conf)
 		int err = loop_create(&loops[nloops], RING_ENTRIES);
 
 		if (err)
-			die("io_uring", strerror(-err));
+			main_die("io_uring", strerror(-err));
 		/* if that is refused, it is logged, and the loop goes on without */
 		pool_register(loops[nloops]);
 		rpc_use_lease(loops[nloops], &mds.m_store_lease);
@@ -638,10 +638,10 @@ static void open_kerberos(const struct conf *conf)
 		return;
 	}
 	if (op_idmap_init(&mds, conf_str(conf, "mds.idmap_domain"), err, sizeof(err)))
-		die(err, NULL);
+		main_die(err, NULL);
 	opts.go_names = op_idmap_worker(&mds);
 	if (rpc_gss_open(service.rs_gss, &opts, err, sizeof(err)))
-		die("mds.keytab", err);
+		main_die("mds.keytab", err);
 	mds.m_krb5 = true;
 	log_info("flavours: sys, krb5, krb5i, krb5p (keys in %s)", opts.go_keytab);
 }
@@ -666,14 +666,15 @@ static void make_whole(void)
 	int err = kv_run_sync(mds.m_kv, main_restore_run, &seen);
 
 	if (err)
-		die("--restored",
-		    err == -EMFILE ? "this store was restored too often: its numbers are used up"
-				   : strerror(-err));
+		main_die("--restored",
+			 err == -EMFILE
+				 ? "this store was restored too often: its numbers are used up"
+				 : strerror(-err));
 	files = lo_restore(mds.m_kv, mds.m_ns, file_intent_put);
 	if (files < 0)
-		die("--restored: the files", strerror((int)-files));
+		main_die("--restored: the files", strerror((int)-files));
 	if (mds_log_whole(why, sizeof(why)))
-		die("--restored", why);
+		main_die("--restored", why);
 	log_info("the store was restored and is consistent: boot %lu, incarnation %u, %lu files in "
 		 "%lu ms",
 		 (unsigned long)ns_super(mds.m_ns)->su_boot, ns_super(mds.m_ns)->su_incarnation,
@@ -688,7 +689,7 @@ static void make_whole_first(bool only)
 	int status;
 
 	if (pid < 0)
-		die("--restored", strerror(errno));
+		main_die("--restored", strerror(errno));
 	if (!pid) {
 		prctl(PR_SET_PDEATHSIG, SIGTERM);
 		restoring = getppid() == parent;
@@ -698,7 +699,7 @@ static void make_whole_first(bool only)
 	}
 	while (waitpid(pid, &status, 0) < 0)
 		if (errno != EINTR)
-			die("--restored", strerror(errno));
+			main_die("--restored", strerror(errno));
 	if (!WIFEXITED(status) || WEXITSTATUS(status))
 		exit(1);
 	if (only)
@@ -715,7 +716,7 @@ static struct admin_health_opts main_health(const struct conf *conf)
 	};
 }
 
-/* What die() is before other threads use the store: this process ends in order. */
+/* What main_die() is before other threads use the store: this process ends in order. */
 static void main_fail(const char *what, const char *why)
 {
 	log_error("%s%s%s", what, why ? ": " : "", why ? why : "");
@@ -809,7 +810,7 @@ static void main_serve(const struct conf *conf)
 	kv_close(mds.m_kv);
 	mds_log_close();
 	if (atomic_load(&restored) && mds_store_whole(conf, err, sizeof(err)))
-		die(err, NULL);
+		main_die(err, NULL);
 	if (failed)
 		exit(1);
 	log_info("stopped");
@@ -900,10 +901,10 @@ static struct main_args main_arguments(int argc, char **argv)
 		else if (o == 'V')
 			exit(version_print("weft-mds"));
 		else
-			usage(o == 'h');
+			main_usage(o == 'h');
 	}
 	if (optind < argc)
-		usage(false);
+		main_usage(false);
 	return a;
 }
 
@@ -923,7 +924,7 @@ int main(int argc, char **argv)
 	log_set_level_name(conf_str(conf, "log.level"));
 	trace_open((unsigned)conf_int(conf, "log.trace"));
 	if (sodium_init() < 0)
-		die("libsodium", "cannot initialize it");
+		main_die("libsodium", "cannot initialize it");
 	listen_check("mds.listen", conf_str(conf, "mds.listen"), 2049);
 	main_rdma_check(conf);
 	if (lo_near_check(conf_str(conf, "mds.near"), err, sizeof(err)) ||
@@ -943,7 +944,7 @@ int main(int argc, char **argv)
 	if (a.ma_whole)
 		make_whole_first(a.ma_only);
 	if (mds_settings(&mds, conf))
-		die("the configuration", strerror(ENOMEM));
+		main_die("the configuration", strerror(ENOMEM));
 	block_signals();
 	log_faults();
 	priv_no_core();
@@ -958,21 +959,21 @@ int main(int argc, char **argv)
 	if (*conf_str(conf, "mds.rdma"))
 		rpc_rdma_allow();
 	if (pool_init(conf_size(conf, "mds.pool"), err, sizeof(err)))
-		die("mds.pool", err);
+		main_die("mds.pool", err);
 	main_make_loops(conf);
 	if (*conf_str(conf, "mds.keytab") && !(service.rs_gss = rpc_gss_new()))
-		die("Kerberos", strerror(ENOMEM));
+		main_die("Kerberos", strerror(ENOMEM));
 	main_listen_all(conf_str(conf, "mds.listen"));
 	http_opts_conf(&web, conf, "mds");
 	web.ho_token = admin_token;
 	web.ho_lease = &mds.m_store_lease;
 	if (http_bind(&web.ho_bound, &web, err, sizeof(err)))
-		die("mds.admin", err);
+		main_die("mds.admin", err);
 	/* Everything that needs root is done: keys, certificates, rings, ports. What is made from
 	 * here on belongs to the user. */
 	if (priv_own_folder(conf_str(conf, "mds.store"), err, sizeof(err)) ||
 	    priv_drop(err, sizeof(err)))
-		die(err, NULL);
+		main_die(err, NULL);
 	main_open_store(conf);
 	crash_point("boot");
 	open_data(conf);
@@ -981,7 +982,7 @@ int main(int argc, char **argv)
 	member_metrics(&mds.m_store_lease);
 	open_kerberos(conf);
 	if (mds_live_open(&live, &mds, conf, a.ma_path, a.ma_sets, a.ma_nsets))
-		die("the configuration", strerror(ENOMEM));
+		main_die("the configuration", strerror(ENOMEM));
 	main_serve(conf);
 	conf_free(conf);
 	return member_moved() ? MEMBER_MOVED : restoring && !atomic_load(&restored);

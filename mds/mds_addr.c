@@ -72,7 +72,7 @@ static atomic_bool ending, released, told;
 /* ---- configuration ---- */
 
 /* Calls fn for each entry of a list. False: fn did not like one, or there was no memory. */
-static bool each(const char *list, bool (*fn)(const char *entry, void *arg), void *arg)
+static bool mds_addr_each(const char *list, bool (*fn)(const char *entry, void *arg), void *arg)
 {
 	char *copy = strdup(list), *save = NULL;
 	bool ok = copy != NULL;
@@ -84,7 +84,7 @@ static bool each(const char *list, bool (*fn)(const char *entry, void *arg), voi
 	return ok;
 }
 
-static bool add_port(const char *entry, void *arg)
+static bool mds_addr_add_port(const char *entry, void *arg)
 {
 	struct sockaddr_storage ss;
 	socklen_t len;
@@ -138,7 +138,7 @@ struct cover {
 	bool c_yes;
 };
 
-static bool covers(const char *entry, void *arg)
+static bool mds_addr_covers(const char *entry, void *arg)
 {
 	static const uint8_t zero[16];
 	struct cover *c = arg;
@@ -171,13 +171,13 @@ int mds_addr_open(const struct conf *conf, char *err, size_t errlen)
 		return -EINVAL;
 	}
 	strcpy(me.a_socket, where);
-	if (!each(listens, add_port, NULL) || !me.a_nports) {
+	if (!mds_addr_each(listens, mds_addr_add_port, NULL) || !me.a_nports) {
 		snprintf(err, errlen, "mds.listen: expected at most %d ports with mds.addresses",
 			 PORTS_MAX);
 		return -EINVAL;
 	}
 	snprintf(err, errlen, "mds.addresses: expected addresses");
-	if (!each(list, add_address, &(struct wrong){err, errlen}) || !me.a_n)
+	if (!mds_addr_each(list, add_address, &(struct wrong){err, errlen}) || !me.a_n)
 		return -EINVAL;
 	len = (size_t)snprintf(me.a_hold, sizeof(me.a_hold), "HOLD ");
 	for (unsigned i = 0; i < me.a_nports; i++)
@@ -188,7 +188,7 @@ int mds_addr_open(const struct conf *conf, char *err, size_t errlen)
 		char text[INET6_ADDRSTRLEN];
 
 		conn_addr_text(me.a_addrs[i], text);
-		if (!each(listens, covers, &c) || !c.c_yes) {
+		if (!mds_addr_each(listens, mds_addr_covers, &c) || !c.c_yes) {
 			wrong_address(&(struct wrong){err, errlen}, text,
 				      "mds.listen has neither it nor all addresses of its family");
 			return -EINVAL;

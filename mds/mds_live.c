@@ -7,7 +7,7 @@
 #include "mds/jobs/repair.h"
 #include "mds/jobs/scrub.h"
 
-static void live_log(void *arg, const struct conf *c)
+static void mds_live_log(void *arg, const struct conf *c)
 {
 	(void)arg;
 	log_set_level_name(conf_str(c, "log.level"));
@@ -32,7 +32,7 @@ static void live_scrub(void *arg, const struct conf *c)
 	job_scrub_set_delay(arg, (uint32_t)conf_msec(c, "mds.scrub_delay"));
 }
 
-static void live_connections(void *arg, const struct conf *c)
+static void mds_live_connections(void *arg, const struct conf *c)
 {
 	struct mds *m = arg;
 
@@ -51,7 +51,7 @@ void mds_live_times(void *arg, const struct conf *c)
 }
 
 static const struct live_key keys[] = {
-	{"log.level", live_log},
+	{"log.level", mds_live_log},
 	{"mds.repair_files", live_repair},
 	{"mds.repair_rate", live_repair},
 	{"mds.repair_wait", live_repair},
@@ -59,8 +59,8 @@ static const struct live_key keys[] = {
 	{"mds.scrub_delay", live_scrub},
 	{"mds.io_error_after", mds_live_times},
 	{"mds.ds_unreached", mds_live_times},
-	{"mds.connections", live_connections},
-	{"mds.connections_of_address", live_connections},
+	{"mds.connections", mds_live_connections},
+	{"mds.connections_of_address", mds_live_connections},
 };
 
 static void live_changed(void *arg, const char *key, const char *value, enum conf_from from)

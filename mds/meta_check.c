@@ -58,7 +58,7 @@ static int check_super(struct meta_check *c, char *why, size_t max)
 	return 1;
 }
 
-static int check_inode(struct meta_check *c, char *why, size_t max)
+static int meta_check_inode(struct meta_check *c, char *why, size_t max)
 {
 	struct ns_inode i;
 	struct lo_map map;
@@ -99,7 +99,7 @@ static int check_row(struct meta_check *c, const char *line, size_t len, char *w
 	case NS_K_SUPER:
 		return check_super(c, why, max);
 	case NS_K_INODE:
-		return check_inode(c, why, max);
+		return meta_check_inode(c, why, max);
 	case NS_K_DIRENT:
 		return check_name(c, why, max);
 	default:

@@ -64,8 +64,8 @@ static int export_head(struct export *x, const struct backup_store *s)
 	return rc ? rc : export_text(x, line, strlen(line));
 }
 
-static int export_row(struct export *x, struct meta_line *l, struct kv_slice key,
-		      struct kv_slice val)
+static int meta_export_row(struct export *x, struct meta_line *l, struct kv_slice key,
+			   struct kv_slice val)
 {
 	char shown[2 * 20 + 1];
 	bool raw;
@@ -93,7 +93,7 @@ static int export_rows(struct export *x, struct kv_txn *t)
 	int rc = kv_get(t, key, &val);
 
 	if (!rc)
-		rc = export_row(x, &l, key, val);
+		rc = meta_export_row(x, &l, key, val);
 	if (!rc)
 		rc = kv_scan_begin(t, none, none, &sc);
 	if (rc) {
@@ -106,7 +106,7 @@ static int export_rows(struct export *x, struct kv_txn *t)
 		/* They mean something to the next life of this store alone. */
 		if (*(const uint8_t *)key.s_data == NS_T_CONN)
 			continue;
-		rc = export_row(x, &l, key, val);
+		rc = meta_export_row(x, &l, key, val);
 		if (rc)
 			break;
 	}
