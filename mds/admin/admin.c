@@ -407,12 +407,12 @@ static void get_file(void *arg, const struct http_req *rq, struct http_reply *rp
 
 /* ---- start and stop ---- */
 
-static void get_config(void *arg, const struct http_req *rq, struct http_reply *rp)
+static void admin_get_config(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	live_get(((struct admin *)arg)->a_ops.ao_live, rq, rp);
 }
 
-static void put_config(void *arg, const struct http_req *rq, struct http_reply *rp)
+static void admin_put_config(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	live_put(((struct admin *)arg)->a_ops.ao_live, rq, rp);
 }
@@ -472,8 +472,8 @@ static const struct http_route routes[] = {
 	{"GET", "/v1/tokens", HTTP_ADMIN, admin_get_tokens},
 	{"POST", "/v1/tokens", HTTP_ADMIN, admin_post_token},
 	{"DELETE", "/v1/tokens", HTTP_ADMIN, admin_delete_token},
-	{"GET", "/v1/config", HTTP_READ, get_config},
-	{"PUT", "/v1/config", HTTP_ADMIN, put_config},
+	{"GET", "/v1/config", HTTP_READ, admin_get_config},
+	{"PUT", "/v1/config", HTTP_ADMIN, admin_put_config},
 	{"GET", "/v1/orders", HTTP_READ, admin_get_orders},
 	{"GET", "/v1/jobs", HTTP_READ, admin_get_jobs},
 	{"GET", "/v1/jobs/one", HTTP_READ, admin_get_job},

@@ -43,7 +43,7 @@ static const char *flavour_of(const struct st_client_view *v)
 					      : "none";
 }
 
-static json_t *client_json(struct admin *a, const struct st_client_view *v)
+static json_t *admin_client_json(struct admin *a, const struct st_client_view *v)
 {
 	static const char *const tls[] = {
 		[EXP_TLS_NONE] = "no", [EXP_TLS_ON] = "server", [EXP_TLS_MUTUAL] = "mutual"};
@@ -94,7 +94,7 @@ void admin_get_clients(void *arg, const struct http_req *rq, struct http_reply *
 		return;
 	}
 	if (only && st_client_view(st, only, &v)) {
-		json_array_append_new(list, client_json(a, &v));
+		json_array_append_new(list, admin_client_json(a, &v));
 		n = 1;
 	} else if (!only && st_client_ids(st, &ids, &n)) {
 		json_decref(list);
@@ -103,7 +103,7 @@ void admin_get_clients(void *arg, const struct http_req *rq, struct http_reply *
 	}
 	for (size_t i = 0; ids && i < n && json_array_size(list) < CLIENTS_MOST; i++)
 		if (st_client_view(st, ids[i], &v))
-			json_array_append_new(list, client_json(a, &v));
+			json_array_append_new(list, admin_client_json(a, &v));
 	free(ids);
 	admin_reply_json(rp, 200,
 			 json_pack("{s:I, s:f, s:o}", "known", (json_int_t)n, "lease_s",
@@ -182,7 +182,7 @@ void admin_delete_client(void *arg, const struct http_req *rq, struct http_reply
 	urcu_memb_unregister_thread();
 	if (!err || err == -EALREADY) {
 		v.cv_evicting = true;
-		admin_reply_json(rp, 200, client_json(a, &v));
+		admin_reply_json(rp, 200, admin_client_json(a, &v));
 	} else if (err == -ENOENT) {
 		admin_reply_error(rp, 404, "%s: no such client", http_arg(rq, "client"));
 	} else {

@@ -61,7 +61,7 @@ struct du_level {
 	size_t dul_n, dul_cap;
 };
 
-static char *join(const char *path, const char *name, size_t len)
+static char *admin_du_join(const char *path, const char *name, size_t len)
 {
 	size_t n = strlen(path);
 	char *out = malloc(n + len + 2);
@@ -113,7 +113,7 @@ static int du_entry(void *arg, const struct ns_dirent *d)
 		v->dul_rows = more;
 		v->dul_cap = cap;
 	}
-	r.dur_path = join(v->dul_path, d->d_name, d->d_len);
+	r.dur_path = admin_du_join(v->dul_path, d->d_name, d->d_len);
 	if (!r.dur_path)
 		return a->dua_err = -ENOMEM;
 	v->dul_rows[v->dul_n++] = r;

@@ -189,7 +189,7 @@ static void descend(struct walk *w, uint64_t dir)
 }
 
 /* Returns 0 or a negative errno. The walk is over when wlk_depth is 0. */
-static int walk(struct walk *w)
+static int admin_find_walk(struct walk *w)
 {
 	uint64_t snapshot = w->wlk_looked;
 
@@ -377,7 +377,7 @@ static void admin_find_begin(struct walk *w, const struct http_req *rq, const st
 			err = cursor_take(w, cursor);
 		w->wlk_until_ns = clock_mono_ns() + WALK_MS * 1000000ull;
 		if (!err)
-			err = walk(w);
+			err = admin_find_walk(w);
 		kv_read_end(w->wlk_txn);
 	}
 	admin_find_answer(w, err, rp);

@@ -196,7 +196,7 @@ struct word {
 	_Atomic int wo_holds;
 };
 
-static void word_put(struct word *wo)
+static void admin_forget_word_put(struct word *wo)
 {
 	if (atomic_fetch_sub(&wo->wo_holds, 1) == 1)
 		free(wo);
@@ -207,7 +207,7 @@ static void admin_forget_word_done(struct ds_reg_command *w, int err)
 	struct word *wo = caa_container_of(w, struct word, wo_word);
 
 	admin_wait_done(&wo->wo_wait, err);
-	word_put(wo);
+	admin_forget_word_put(wo);
 }
 
 static int forget_it(struct forget *fo)
@@ -228,7 +228,7 @@ static int forget_it(struct forget *fo)
 							     : -ESHUTDOWN;
 	if (!err)
 		memcpy(fo->fo_left, wo->wo_word.dw_left, sizeof(fo->fo_left));
-	word_put(wo);
+	admin_forget_word_put(wo);
 	if (!err)
 		lo_orders_forget(a->a_ops.ao_lo, fo->fo_ds);
 	return err;

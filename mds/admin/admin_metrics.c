@@ -237,7 +237,7 @@ static void scrub_stopped(struct metric_out *o, void *arg)
 		metric_put(o, "", now.m_scrub.ss_stopped);
 }
 
-static void certificate_end(struct metric_out *o, void *arg)
+static void admin_metrics_certificate_end(struct metric_out *o, void *arg)
 {
 	int64_t end = rpc_tls_cert_end(now.m_admin->a_ops.ao_tls);
 
@@ -300,5 +300,5 @@ void admin_metrics_init(struct admin *a)
 		      scrub_stopped, NULL);
 	metric_family("weft_mds_certificate_end_timestamp_seconds",
 		      "When the certificate ends, in seconds since 1970; absent without TLS.",
-		      certificate_end, NULL);
+		      admin_metrics_certificate_end, NULL);
 }

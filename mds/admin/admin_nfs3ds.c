@@ -126,7 +126,7 @@ static const char *admin_nfs3ds_option(struct ds_reg_add *a, const char *key, co
 	return NULL;
 }
 
-static const char *options(struct ds_reg_add *a, char *body)
+static const char *admin_nfs3ds_options(struct ds_reg_add *a, char *body)
 {
 	const char *why = NULL;
 	char *save;
@@ -178,7 +178,7 @@ static bool admin_nfs3ds_asked(const struct http_req *rq, struct ds_reg_add *a,
 		admin_reply_error(rp, 500, "out of memory");
 		return false;
 	}
-	why = options(a, body);
+	why = admin_nfs3ds_options(a, body);
 	free(body);
 	if (why) {
 		admin_reply_error(rp, 400, "%s", why);

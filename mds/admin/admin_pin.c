@@ -69,7 +69,7 @@ static json_t *pin_json(struct pins *ps, const struct job_pin_view *v)
 	return o;
 }
 
-static int pin_add(void *arg, const struct job_pin_view *v)
+static int admin_pin_add(void *arg, const struct job_pin_view *v)
 {
 	struct pins *ps = arg;
 
@@ -88,7 +88,7 @@ static void pins_reply(struct admin *a, uint64_t only, struct http_reply *rp)
 		return;
 	}
 	ps.ps_list = json_array();
-	job_pins_look(a->a_ops.ao_mds, pin_add, &ps);
+	job_pins_look(a->a_ops.ao_mds, admin_pin_add, &ps);
 	kv_read_end(ps.ps_txn);
 	admin_reply_json(rp, 200, json_pack("{s:o}", "pins", ps.ps_list));
 }
@@ -120,7 +120,7 @@ static int ask_row(void *arg, const struct lo_pin *p)
 
 /* A pin of the same path and group is asked for again: what is new there gets a copy too, and its
  * time begins anew. A pin stays a pin when it is only warmed, and stays at least as long. */
-static int ask_run(void *arg, struct kv_txn *t)
+static int admin_pin_ask_run(void *arg, struct kv_txn *t)
 {
 	struct asking *as = arg;
 	struct lo_pin *p = &as->as_pin;
@@ -204,7 +204,7 @@ void admin_put_pin(void *arg, const struct http_req *rq, struct http_reply *rp)
 	if (p->pi_warm && !for_s)
 		for_s = WARM_S;
 	p->pi_until_s = for_s ? p->pi_made_s + (uint64_t)for_s : 0;
-	err = kv_run_sync(ns_kv(a->a_ops.ao_ns), ask_run, &as);
+	err = kv_run_sync(ns_kv(a->a_ops.ao_ns), admin_pin_ask_run, &as);
 	if (err == -EDQUOT) {
 		admin_reply_error(rp, 409, "there are %d pins, and no more can be made: unpin some",
 				  LO_PINS_MAX);
@@ -238,7 +238,7 @@ static int end_row(void *arg, const struct lo_pin *p)
 	return en->en_n == LO_PINS_MAX;
 }
 
-static int end_run(void *arg, struct kv_txn *t)
+static int admin_pin_end_run(void *arg, struct kv_txn *t)
 {
 	struct ending *en = arg;
 	int err = lo_pins(t, end_row, en);
@@ -270,7 +270,7 @@ void admin_delete_pin(void *arg, const struct http_req *rq, struct http_reply *r
 			return;
 		en.en_group = group;
 	}
-	err = kv_run_sync(ns_kv(a->a_ops.ao_ns), end_run, &en);
+	err = kv_run_sync(ns_kv(a->a_ops.ao_ns), admin_pin_end_run, &en);
 	if (err) {
 		admin_reply_error(rp, 500, "cannot end the pin: %s", strerror(-err));
 		return;

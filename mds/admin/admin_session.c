@@ -234,8 +234,8 @@ static void session_secret(char text[SECRET_TEXT], uint8_t hash[TOKEN_HASH])
 }
 
 /* The token is known, and w is filled. */
-static void session_make(struct admin *a, const uint8_t token[TOKEN_HASH], struct http_who *w,
-			 struct http_reply *rp)
+static void admin_session_make(struct admin *a, const uint8_t token[TOKEN_HASH], struct http_who *w,
+			       struct http_reply *rp)
 {
 	struct session *se = session_place(a->a_sessions, token);
 	uint64_t ms = a->a_ops.ao_console_login_ms;
@@ -298,7 +298,7 @@ void admin_post_session(void *arg, const struct http_req *rq, struct http_reply 
 	admin_token_hash(text, token);
 	sodium_memzero(text, sizeof(text));
 	if (session_token(a, token, &w)) {
-		session_make(a, token, &w, rp);
+		admin_session_make(a, token, &w, rp);
 		return;
 	}
 	tr->tr_n++;

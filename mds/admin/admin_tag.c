@@ -171,7 +171,7 @@ static void reply_tags(struct admin *a, const char *only, bool there, struct htt
 }
 
 /* The tag's name; NULL: an error was put into rp. */
-static const char *name_arg(const struct http_req *rq, struct http_reply *rp)
+static const char *admin_tag_name_arg(const struct http_req *rq, struct http_reply *rp)
 {
 	const char *name = http_arg(rq, "name");
 
@@ -185,7 +185,7 @@ void admin_get_tags(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	const char *name = http_arg(rq, "name");
 
-	if (!name || name_arg(rq, rp))
+	if (!name || admin_tag_name_arg(rq, rp))
 		reply_tags(arg, name, name != NULL, rp);
 }
 
@@ -407,7 +407,7 @@ static void naming_error(const struct naming *na, int err, size_t bad, struct ht
 
 void admin_put_tag(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
-	struct naming na = {.na_a = arg, .na_name = name_arg(rq, rp)};
+	struct naming na = {.na_a = arg, .na_name = admin_tag_name_arg(rq, rp)};
 	size_t bad = 0;
 	int err;
 
@@ -443,7 +443,7 @@ void admin_put_tag(void *arg, const struct http_req *rq, struct http_reply *rp)
 
 void admin_delete_tag(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
-	const char *name = name_arg(rq, rp), *client = http_arg(rq, "client");
+	const char *name = admin_tag_name_arg(rq, rp), *client = http_arg(rq, "client");
 	struct mds *m = ((struct admin *)arg)->a_ops.ao_mds;
 	struct called ca = {.ca_given = client};
 	int err;

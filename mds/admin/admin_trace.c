@@ -113,7 +113,7 @@ static const struct {
 };
 #undef S
 
-static const char *status_name(uint64_t st)
+static const char *admin_trace_status(uint64_t st)
 {
 	for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++)
 		if (statuses[i].number == st)
@@ -131,7 +131,7 @@ static const char *operation_name(uint64_t opnum)
 static void request_end_text(const struct trace_event *e, char out[TRACE_TEXT])
 {
 	uint32_t client = (uint32_t)(e->te_v[0] >> 32), n = e->te_v[0] >> 16 & 0xffff;
-	int at = snprintf(out, TRACE_TEXT, "reply %s:", status_name(e->te_v[0] & 0xffff));
+	int at = snprintf(out, TRACE_TEXT, "reply %s:", admin_trace_status(e->te_v[0] & 0xffff));
 
 	for (unsigned i = 0; i < n && i < 16; i++)
 		at += snprintf(out + at, TRACE_TEXT - (size_t)at, " %s",
@@ -226,7 +226,8 @@ static void event_text(const struct trace_event *e, char out[TRACE_TEXT])
 			 a ? operation_name(a) : "look-up of the caller");
 		break;
 	case TRACE_request_resume:
-		snprintf(out, TRACE_TEXT, "%s goes on: %s", operation_name(a), status_name(b));
+		snprintf(out, TRACE_TEXT, "%s goes on: %s", operation_name(a),
+			 admin_trace_status(b));
 		break;
 	case TRACE_request_end:
 		request_end_text(e, out);

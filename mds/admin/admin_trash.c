@@ -67,7 +67,7 @@ static json_t *trash_path(struct trash_listing *l, const struct ns_trash *e)
 	return admin_text(path, strlen(path));
 }
 
-static int trash_row(void *arg, const struct ns_trash *e)
+static int admin_trash_row(void *arg, const struct ns_trash *e)
 {
 	static const char *const type[] = {
 		[NS_REG] = "file", [NS_DIR] = "directory", [NS_LNK] = "symlink"};
@@ -141,7 +141,7 @@ void admin_get_trash(void *arg, const struct http_req *rq, struct http_reply *rp
 		if (!err)
 			err = ns_trash_sums(l->tl_txn, &sums);
 		if (!err)
-			err = ns_trash_each(l->tl_txn, &l->tl_at, trash_row, l);
+			err = ns_trash_each(l->tl_txn, &l->tl_at, admin_trash_row, l);
 		kv_read_end(l->tl_txn);
 	}
 	if (err) {
@@ -273,7 +273,8 @@ static json_t *restored_path(struct admin *a, const struct trash_restore *rs)
 	return path;
 }
 
-static void restore_one(struct admin *a, struct trash_restore *rs, struct http_reply *rp)
+static void admin_trash_restore_one(struct admin *a, struct trash_restore *rs,
+				    struct http_reply *rp)
 {
 	int err;
 
@@ -360,7 +361,7 @@ void admin_put_trash_restore(void *arg, const struct http_req *rq, struct http_r
 	if (recursive)
 		trash_begin(arg, rs.rs_path, true, UINT64_MAX, rp);
 	else
-		restore_one(arg, &rs, rp);
+		admin_trash_restore_one(arg, &rs, rp);
 }
 
 void admin_delete_trash(void *arg, const struct http_req *rq, struct http_reply *rp)

@@ -14,7 +14,7 @@
 #define PATIENCE_MS 2000
 
 /* The name as it is stored: without "user." in front. NULL: refused. */
-static const char *name_arg(const struct http_req *rq, struct http_reply *rp)
+static const char *admin_xattr_name_arg(const struct http_req *rq, struct http_reply *rp)
 {
 	const char *name = http_arg(rq, "name");
 
@@ -47,7 +47,7 @@ static void reply_xattr_errno(struct http_reply *rp, int err, const char *path, 
 /* ---- show ---- */
 
 /* "text" if the value can be read as text; else "hex". */
-static void put_value(json_t *o, const void *data, size_t len)
+static void admin_xattr_put_value(json_t *o, const void *data, size_t len)
 {
 	const uint8_t *p = data;
 	json_t *s = NULL;
@@ -79,7 +79,7 @@ static json_t *xattr_json(const char *name, size_t len, const void *data, size_t
 		json_object_set_new(o, "name", admin_text(full, strlen(full)));
 	free(full);
 	json_object_set_new(o, "virtual", json_boolean(made));
-	put_value(o, data, n);
+	admin_xattr_put_value(o, data, n);
 	return o;
 }
 
@@ -143,8 +143,8 @@ static int show_made(struct show *s, const struct ns_inode *i)
 	return 0;
 }
 
-static void show(struct admin *a, uint64_t ino, const char *path, const char *only,
-		 struct http_reply *rp)
+static void admin_xattr_show(struct admin *a, uint64_t ino, const char *path, const char *only,
+			     struct http_reply *rp)
 {
 	struct show s = {.s_a = a, .s_ino = ino, .s_only = only, .s_list = json_array()};
 	struct ns *ns = a->a_ops.ao_ns;
@@ -173,11 +173,11 @@ static void show(struct admin *a, uint64_t ino, const char *path, const char *on
 
 void admin_get_xattr(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
-	const char *only = http_arg(rq, "name") ? name_arg(rq, rp) : NULL;
+	const char *only = http_arg(rq, "name") ? admin_xattr_name_arg(rq, rp) : NULL;
 	struct ns_inode i;
 
 	if ((!http_arg(rq, "name") || only) && admin_inode_arg(arg, rq, rp, &i))
-		show(arg, i.i_ino, http_arg(rq, "path"), only, rp);
+		admin_xattr_show(arg, i.i_ino, http_arg(rq, "path"), only, rp);
 }
 
 /* ---- set, remove ---- */
@@ -234,7 +234,8 @@ static bool delegations_back(struct st *st, uint64_t ino, unsigned wait_ms)
 	}
 }
 
-static void change(struct admin *a, struct change *c, const char *path, struct http_reply *rp)
+static void admin_xattr_change(struct admin *a, struct change *c, const char *path,
+			       struct http_reply *rp)
 {
 	struct mds *m = a->a_ops.ao_mds;
 	int err;
@@ -256,7 +257,7 @@ static void change(struct admin *a, struct change *c, const char *path, struct h
 	if (err)
 		reply_xattr_errno(rp, err, path, c->c_name);
 	else
-		show(a, c->c_ino, path, c->c_remove ? NULL : c->c_name, rp);
+		admin_xattr_show(a, c->c_ino, path, c->c_remove ? NULL : c->c_name, rp);
 }
 
 static int digit(char ch)
@@ -295,7 +296,7 @@ static uint8_t *value_arg(const struct http_req *rq, struct http_reply *rp, size
 }
 
 /* True: refused, because NFS would refuse it or do it in another way. */
-static bool is_ours(const char *name, const char *path, struct http_reply *rp)
+static bool admin_xattr_is_ours(const char *name, const char *path, struct http_reply *rp)
 {
 	if (!op_xattr_virtual(name, strlen(name)))
 		return false;
@@ -325,31 +326,32 @@ static bool is_reserved(const char *name, const char *path, struct http_reply *r
 
 void admin_put_xattr(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
-	struct change c = {.c_name = name_arg(rq, rp)};
+	struct change c = {.c_name = admin_xattr_name_arg(rq, rp)};
 	const char *path = http_arg(rq, "path");
 	struct ns_inode i;
 	uint8_t *value;
 
-	if (!c.c_name || !admin_inode_arg(arg, rq, rp, &i) || is_ours(c.c_name, path, rp) ||
-	    is_reserved(c.c_name, path, rp))
+	if (!c.c_name || !admin_inode_arg(arg, rq, rp, &i) ||
+	    admin_xattr_is_ours(c.c_name, path, rp) || is_reserved(c.c_name, path, rp))
 		return;
 	c.c_ino = i.i_ino;
 	value = value_arg(rq, rp, &c.c_val.s_len);
 	if (!value)
 		return;
 	c.c_val.s_data = value;
-	change(arg, &c, path, rp);
+	admin_xattr_change(arg, &c, path, rp);
 	free(value);
 }
 
 void admin_delete_xattr(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
-	struct change c = {.c_name = name_arg(rq, rp), .c_remove = true};
+	struct change c = {.c_name = admin_xattr_name_arg(rq, rp), .c_remove = true};
 	const char *path = http_arg(rq, "path");
 	struct ns_inode i;
 
-	if (!c.c_name || !admin_inode_arg(arg, rq, rp, &i) || is_ours(c.c_name, path, rp))
+	if (!c.c_name || !admin_inode_arg(arg, rq, rp, &i) ||
+	    admin_xattr_is_ours(c.c_name, path, rp))
 		return;
 	c.c_ino = i.i_ino;
-	change(arg, &c, path, rp);
+	admin_xattr_change(arg, &c, path, rp);
 }
