@@ -305,7 +305,7 @@ void ds_reg_key_look(struct ds_reg *d, uint32_t id)
 /* ---- rotation ---- */
 
 /* The caller holds d_lock. True when the server does not have the newest number. */
-static bool behind(const struct ds_reg *d, const struct ds_reg_node *nd)
+static bool cluster_key_behind(const struct ds_reg *d, const struct ds_reg_node *nd)
 {
 	return nd && !nd->nd_gen && !nd->nd_sv.sv_nfs3 &&
 	       !(nd->nd_sv.sv_own && nd->nd_sv.sv_key_number == d->d_ring.rg_number);
@@ -316,7 +316,7 @@ static bool behind(const struct ds_reg *d, const struct ds_reg_node *nd)
 static const struct ds_reg_node *held(const struct ds_reg *d)
 {
 	for (uint32_t id = 1; id <= DS_REG_MAX; id++)
-		if (behind(d, d->d_node[id]) && !d->d_node[id]->nd_terms.dt_barred)
+		if (cluster_key_behind(d, d->d_node[id]) && !d->d_node[id]->nd_terms.dt_barred)
 			return d->d_node[id];
 	return NULL;
 }
@@ -395,7 +395,7 @@ unsigned ds_reg_keys_view(struct ds_reg *d, struct ds_reg_key_view *kv)
 	for (uint32_t id = 1; id <= DS_REG_MAX; id++) {
 		const struct ds_reg_node *nd = d->d_node[id];
 
-		if (!behind(d, nd))
+		if (!cluster_key_behind(d, nd))
 			continue;
 		if (n < DS_REG_KEY_BEHIND) {
 			struct ds_reg_key_behind *b = &kv->kv_behind[n];

@@ -249,7 +249,7 @@ static void serve_heartbeat(struct ds_reg_link *lk, struct ctl_incoming *in)
 
 /* ---- EOF ---- */
 
-static void eof_answer(struct loop_msg *m)
+static void ds_control_eof_answer(struct loop_msg *m)
 {
 	struct eof_ask *ea = caa_container_of(m, struct eof_ask, ea_msg);
 	ctl_result res = {.op = CTL_OP_EOF};
@@ -265,7 +265,7 @@ static void eof_reply(void *arg, int err, uint64_t size)
 
 	ea->ea_err = err;
 	ea->ea_size = size;
-	ea->ea_msg.m_run = eof_answer;
+	ea->ea_msg.m_run = ds_control_eof_answer;
 	loop_post(ea->ea_loop, &ea->ea_msg);
 }
 
@@ -292,7 +292,7 @@ static void serve_eof(struct ds_reg_link *lk, struct ctl_incoming *in)
 
 /* ---- the program ---- */
 
-static void control_serve(struct ctl_incoming *in, void *arg)
+static void ds_control_incoming(struct ctl_incoming *in, void *arg)
 {
 	struct ds_reg_link *lk = arg;
 
@@ -359,7 +359,7 @@ static void serve_hello(struct ds_reg *d, struct rpc_call *call)
 	lk->lk_loop = rpc_conn_loop(conn);
 	lk->lk_id = rpc_conn_id(conn);
 	err = ctl_chan_accept_by(&lk->lk_chan, call, ns_super(d->d_ns)->su_fs, hello_key, lk,
-				 control_serve, lk);
+				 ds_control_incoming, lk);
 	if (err == -EKEYREJECTED && log_due(&last)) {
 		rpc_addr_text((const struct sockaddr *)rpc_conn_peer(conn), addr, sizeof(addr));
 		log_warn("control: %s: a data server uses outdated keys, or the cluster key after "

@@ -764,7 +764,7 @@ struct load {
 	int ld_err;
 };
 
-static int load_row(void *arg, struct kv_slice id, struct kv_slice val)
+static int ds_reg_load_row(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct load *ld = arg;
 	struct ds_reg_node *nd = calloc(1, sizeof(*nd));
@@ -790,7 +790,7 @@ static int load_row(void *arg, struct kv_slice id, struct kv_slice val)
 	return 0;
 }
 
-static int load(struct ds_reg *d)
+static int ds_reg_load(struct ds_reg *d)
 {
 	struct load ld = {.ld_dsc = d};
 	struct kv_txn *t;
@@ -798,7 +798,7 @@ static int load(struct ds_reg *d)
 
 	if (err)
 		return err;
-	err = ns_rows(t, NS_T_DS, "", 0, load_row, &ld);
+	err = ns_rows(t, NS_T_DS, "", 0, ds_reg_load_row, &ld);
 	kv_read_end(t);
 	return ld.ld_err ? ld.ld_err : err;
 }
@@ -829,7 +829,7 @@ int ds_reg_create(struct ds_reg **out, struct ns *ns, const struct ds_reg_opts *
 	if (!e)
 		e = ds_reg_ring_load(d);
 	if (!e)
-		e = load(d);
+		e = ds_reg_load(d);
 	if (!e)
 		e = nfs3ds_load(d);
 	for (uint32_t id = 1; !e && id <= DS_REG_MAX; id++)

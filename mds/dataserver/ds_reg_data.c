@@ -78,7 +78,7 @@ struct ending {
 	uint32_t en_id;
 };
 
-static void end_run(struct loop_msg *m)
+static void ds_reg_data_end_run(struct loop_msg *m)
 {
 	struct ending *en = caa_container_of(m, struct ending, en_msg);
 	struct data_conn *dn =
@@ -102,7 +102,7 @@ void ds_reg_data_end(struct ds_reg *d, uint32_t id)
 
 		if (!en)
 			return; /* then the calls end by their own timeouts */
-		en->en_msg.m_run = end_run;
+		en->en_msg.m_run = ds_reg_data_end_run;
 		en->en_dsc = d;
 		en->en_id = id;
 		loop_post(d->d_opts.do_loops[i], &en->en_msg);

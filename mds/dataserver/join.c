@@ -168,7 +168,7 @@ static void join_noted(struct join *jn, const struct ds_reg_terms *was)
 	ds_reg_gate_note(dt, was, &jn->jn_told, ns_super(jn->jn_dsc->d_ns)->su_boot);
 }
 
-static int name_row(void *arg, struct kv_slice id, struct kv_slice val)
+static int join_name_row(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct join *jn = arg;
 	struct ds_reg_server sv;
@@ -194,7 +194,7 @@ static bool name_shared(const struct ds_reg *d, const struct ds_reg_server *sv)
  * name already keep it. The rows include servers that join in the same commit. */
 static int join_name_free(struct join *jn, struct kv_txn *t)
 {
-	int err = ns_rows(t, NS_T_DS, "", 0, name_row, jn);
+	int err = ns_rows(t, NS_T_DS, "", 0, join_name_row, jn);
 
 	pthread_mutex_lock(&jn->jn_dsc->d_lock);
 	jn->jn_taken |= name_shared(jn->jn_dsc, &jn->jn_sv);

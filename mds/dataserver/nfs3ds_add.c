@@ -150,8 +150,8 @@ static void nfs3ds_add_record_done(struct kv_op *op, int err)
 	add_end(ad, 0);
 }
 
-static void put_addr(struct ds_reg_server *sv, const struct sockaddr_storage *addr, uint16_t port,
-		     bool rdma)
+static void nfs3ds_add_put_addr(struct ds_reg_server *sv, const struct sockaddr_storage *addr,
+				uint16_t port, bool rdma)
 {
 	struct sockaddr_storage ss = *addr;
 	unsigned i = sv->sv_naddrs;
@@ -190,9 +190,9 @@ static void made_dir(struct nfs3ds_rpc *r)
 	strcpy(ad->ad_gen->gn_path, a->da_path);
 	memcpy(sv->sv_uuid, ad->ad_gen->gn_uuid, 16);
 	strcpy(sv->sv_name, a->da_name);
-	put_addr(sv, &a->da_addr, nfs3ds_add_port_of(&a->da_addr), false);
+	nfs3ds_add_put_addr(sv, &a->da_addr, nfs3ds_add_port_of(&a->da_addr), false);
 	if (a->da_rdma_port)
-		put_addr(sv, &a->da_addr, a->da_rdma_port, true);
+		nfs3ds_add_put_addr(sv, &a->da_addr, a->da_rdma_port, true);
 	sv->sv_nfs3 = true;
 	ds_reg_set_key(ad->ad_dsc, sv);
 	ad->ad_node->nd_terms.dt_weight = DS_REG_WEIGHT_ONE;

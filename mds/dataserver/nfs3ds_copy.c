@@ -349,7 +349,7 @@ static void nfs3ds_copy_put_end(struct nfs3ds_copy *cy)
 	nfs3ds_setattr(cy->cy_gen->gn_client, &cy->cy_rpc, &fh, &sa);
 }
 
-static void write_next(struct nfs3ds_copy *cy);
+static void nfs3ds_copy_write_next(struct nfs3ds_copy *cy);
 
 static void wrote(struct ds_reg_io *io, int err)
 {
@@ -366,7 +366,7 @@ static void wrote(struct ds_reg_io *io, int err)
 	cy->cy_res.copied += io->di_count;
 	cy->cy_at += io->di_count;
 	cy->cy_run -= io->di_count;
-	write_next(cy);
+	nfs3ds_copy_write_next(cy);
 }
 
 /* Returns how many bytes from `at` on, up to the end of the page, are all noted or all not. */
@@ -400,7 +400,7 @@ static bool find_run(struct nfs3ds_copy *cy)
 	return cy->cy_run;
 }
 
-static void write_next(struct nfs3ds_copy *cy)
+static void nfs3ds_copy_write_next(struct nfs3ds_copy *cy)
 {
 	struct ds_reg *d = cy->cy_gen->gn_dsc;
 	struct ds_reg_server sv;
@@ -452,7 +452,7 @@ static void write_window(struct nfs3ds_copy *cy)
 	if (atomic_load(&cy->cy_dead))
 		window_failed(cy, CTL_BAD_SESSION);
 	else
-		write_next(cy);
+		nfs3ds_copy_write_next(cy);
 }
 
 static void old_read(struct ds_reg_io *io, int err)
@@ -680,7 +680,7 @@ static void nfs3ds_copy_committed(struct ds_reg_io *io, int err)
 	}
 }
 
-static void end(struct nfs3ds_copy *cy)
+static void nfs3ds_copy_finish(struct nfs3ds_copy *cy)
 {
 	unsigned noted;
 
@@ -771,7 +771,7 @@ void nfs3ds_rebuild(struct gen *g, struct ds_reg_ctl *c)
 		cy->cy_h.dh_gid = h.dh_gid;
 		memset(&cy->cy_res, 0, sizeof(cy->cy_res));
 		if (a->step == CTL_REBUILD_END)
-			end(cy);
+			nfs3ds_copy_finish(cy);
 		else
 			nfs3ds_copy_pull(cy, a);
 	}

@@ -128,7 +128,7 @@ static void made_done(struct kv_op *op, int err)
 	fill_free(f);
 }
 
-static void fill_end(struct nfs3ds_fill *f)
+static void nfs3ds_pool_fill_end(struct nfs3ds_fill *f)
 {
 	if (f->gfi_busy || f->gfi_ending)
 		return;
@@ -249,7 +249,7 @@ static void fill_go(struct nfs3ds_fill *f)
 		nfs3ds_lookup(g->gn_client, &fr->fr_rpc, &g->gn_dir, dir);
 		return;
 	}
-	fill_end(f);
+	nfs3ds_pool_fill_end(f);
 }
 
 static void reserve_done(struct kv_op *op, int err)
