@@ -70,7 +70,7 @@ struct pinning {
 	unsigned exp;
 };
 
-static int pin_add(void *arg, const struct exp_pin *new, bool last)
+static int export_table_pin_add(void *arg, const struct exp_pin *new, bool last)
 {
 	struct pinning *k = arg;
 	struct exp_table *t = k->t;
@@ -122,7 +122,8 @@ int export_resolve(struct exp_table *t, struct ns *ns, struct kv_txn *txn, bool 
 					    NULL);
 
 		if (!err)
-			err = export_table_walk(ns, txn, e->e_path, false, now, pin_add, &k);
+			err = export_table_walk(ns, txn, e->e_path, false, now,
+						export_table_pin_add, &k);
 		if (err == -ENOENT || err == -ENOTDIR)
 			log_warn("export \"%s\": no such directory: not served until a reload "
 				 "finds it",
