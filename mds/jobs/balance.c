@@ -158,7 +158,7 @@ static void share_out(struct job_balance *b)
 }
 
 /* Bytes that the server holds beyond its share. */
-static double over(const struct job_balance_server *bs)
+static double balance_over(const struct job_balance_server *bs)
 {
 	return bs->bs_held - bs->bs_share;
 }
@@ -167,7 +167,7 @@ static bool off(const struct job_balance *b, const struct job_balance_server *bs
 {
 	double most = bs->bs_share * b->b_view.bv_ask.ba_spread / 100;
 
-	return bs->bs_counts && (over(bs) > most || over(bs) < -most);
+	return bs->bs_counts && (balance_over(bs) > most || balance_over(bs) < -most);
 }
 
 static bool even(const struct job_balance *b)
@@ -221,8 +221,9 @@ static struct job_balance_server *calmer(struct job_balance *b, const struct lo_
 		struct job_balance_server *bs = &b->b_view.bv_server[i];
 
 		if (!bs->bs_counts || bs->bs_loaded || bs->bs_slow || !has_room(bs, bytes) ||
-		    (best && (bs->bs_load > best->bs_load ||
-			      (bs->bs_load == best->bs_load && over(bs) >= over(best)))))
+		    (best &&
+		     (bs->bs_load > best->bs_load ||
+		      (bs->bs_load == best->bs_load && balance_over(bs) >= balance_over(best)))))
 			continue;
 		if (may(b, map, obj, bs->bs_id))
 			best = bs;
@@ -238,14 +239,15 @@ static struct job_balance_server *emptier(struct job_balance *b, const struct lo
 {
 	struct job_balance_server *best = NULL;
 
-	if (!bytes || over(from) <= 0)
+	if (!bytes || balance_over(from) <= 0)
 		return NULL;
 	for (unsigned i = 0; i < b->b_view.bv_nserver; i++) {
 		struct job_balance_server *bs = &b->b_view.bv_server[i];
 
-		if (!bs->bs_counts || over(bs) >= 0 || (!off(b, from) && !off(b, bs)) ||
-		    (double)bytes >= over(from) - over(bs) || bs->bs_loaded || bs->bs_slow ||
-		    !has_room(bs, bytes) || (best && over(bs) >= over(best)))
+		if (!bs->bs_counts || balance_over(bs) >= 0 || (!off(b, from) && !off(b, bs)) ||
+		    (double)bytes >= balance_over(from) - balance_over(bs) || bs->bs_loaded ||
+		    bs->bs_slow || !has_room(bs, bytes) ||
+		    (best && balance_over(bs) >= balance_over(best)))
 			continue;
 		if (may(b, map, obj, bs->bs_id))
 			best = bs;
@@ -310,7 +312,7 @@ static void balance_later(struct job_balance *b, uint64_t ms)
 	loop_timer_start(b->b_loop, &b->b_timer, ms);
 }
 
-static void end(struct job_balance *b, enum job_balance_end why)
+static void balance_end(struct job_balance *b, enum job_balance_end why)
 {
 	log_info("balancing ended: %s; %lu files moved", job_balance_end_text(why),
 		 (unsigned long)b->b_view.bv_done_files);
@@ -554,7 +556,7 @@ static void step_moves(struct job_balance *b, struct kv_txn *t)
 	over = no_more(b, &why);
 	pthread_mutex_unlock(&b->b_lock);
 	if (over && (!b->b_nmoving || why == OP_BALANCE_STOPPED)) {
-		end(b, why);
+		balance_end(b, why);
 		return;
 	}
 	if (over || b->b_nmoving == AT_ONCE || clock_mono_ms() < b->b_next_ms) {
@@ -630,7 +632,7 @@ static void balance_begin(struct loop_msg *msg)
 	struct job_balance *b = caa_container_of(msg, struct job_balance, b_msg);
 
 	if (!b->b_view.bv_ask.ba_dry && !job_repair_opts(b->b_m).ro_files) {
-		end(b, OP_BALANCE_OFF);
+		balance_end(b, OP_BALANCE_OFF);
 		return;
 	}
 	pthread_mutex_lock(&b->b_lock);

@@ -125,8 +125,8 @@ static _Atomic uint64_t *sums_of(const struct heat *h, const struct cell *ce)
 	return h->he_sum[ce - h->he_cell[HEAT_CLIENT]];
 }
 
-static void sums_add(const struct mds_thread *th, enum heat_kind kind, const struct cell *ce,
-		     uint64_t ops, uint64_t read, uint64_t written)
+static void heat_sums_add(const struct mds_thread *th, enum heat_kind kind, const struct cell *ce,
+			  uint64_t ops, uint64_t read, uint64_t written)
 {
 	_Atomic uint64_t *sum;
 
@@ -234,7 +234,7 @@ void heat_took(struct mds_thread *th, enum heat_kind kind, uint64_t key, unsigne
 		return;
 	add_ops(ce, ops);
 	add_time(ce, us);
-	sums_add(th, kind, ce, ops, 0, 0);
+	heat_sums_add(th, kind, ce, ops, 0, 0);
 }
 
 void heat_bytes(struct mds_thread *th, enum heat_kind kind, uint64_t key, uint64_t read,
@@ -245,7 +245,7 @@ void heat_bytes(struct mds_thread *th, enum heat_kind kind, uint64_t key, uint64
 
 	if (!ce)
 		return;
-	sums_add(th, kind, ce, 0, read, written);
+	heat_sums_add(th, kind, ce, 0, read, written);
 	heat_add(ce, F_READ, (float)read * left);
 	heat_add(ce, F_WRITTEN, (float)written * left);
 	heat_add(ce, F_HEAT, (float)(read + written) / HEAT_UNIT * left_of(over_ms, HEAT_SLOW_S));
@@ -343,7 +343,7 @@ static int by_heat(const void *a, const void *b)
 
 /* A cell's counts as rates, decayed to now. False: the cell is empty, or was taken by another key
  * in between. */
-static bool row_of(const struct cell *ce, uint32_t tick, struct heat_row *r)
+static bool heat_row_of(const struct cell *ce, uint32_t tick, struct heat_row *r)
 {
 	uint64_t key = atomic_load_explicit(&ce->ce_key, memory_order_acquire);
 	uint32_t past = tick - atomic_load_explicit(&ce->ce_tick, memory_order_relaxed);
@@ -415,7 +415,7 @@ struct heat_row *heat_rows(struct mds *m, enum heat_kind kind, bool heat, size_t
 			atomic_load_explicit(&m->m_thread[t].mt_heat, memory_order_acquire);
 
 		for (size_t i = 0; h && i < cells; i++)
-			have += row_of(&h->he_cell[kind][i], tick, &rows[have]);
+			have += heat_row_of(&h->he_cell[kind][i], tick, &rows[have]);
 	}
 	if (!have) {
 		free(rows);
@@ -433,11 +433,12 @@ static int sums_by_key(const void *a, const void *b)
 }
 
 /* One cell's sums. False: it is empty, or was taken by another key in between. */
-static bool sum_of(const struct heat *h, const struct cell *ce, uint32_t tick, struct heat_sum *s)
+static bool heat_sum_of(const struct heat *h, const struct cell *ce, uint32_t tick,
+			struct heat_sum *s)
 {
 	struct heat_row r;
 
-	if (!row_of(ce, tick, &r))
+	if (!heat_row_of(ce, tick, &r))
 		return false;
 	*s = (struct heat_sum){.hs_key = r.hr_key, .hs_heat = r.hr_heat};
 	for (unsigned i = 0; i < 3; i++)
@@ -461,7 +462,7 @@ struct heat_sum *heat_sums(struct mds *m, size_t *n, uint64_t all[3])
 		for (unsigned i = 0; h && i < 3; i++)
 			all[i] += atomic_load_explicit(&h->he_gone[i], memory_order_relaxed);
 		for (size_t i = 0; h && i < cells; i++)
-			have += sum_of(h, &h->he_cell[HEAT_CLIENT][i], tick, &sums[have]);
+			have += heat_sum_of(h, &h->he_cell[HEAT_CLIENT][i], tick, &sums[have]);
 	}
 	if (!have) {
 		free(sums);

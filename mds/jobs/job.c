@@ -91,7 +91,7 @@ const char *job_state_name(enum job_state state)
 	return name[state];
 }
 
-static const struct job_row *row_of(enum job_source source)
+static const struct job_row *job_row_of(enum job_source source)
 {
 	for (unsigned k = 0; k < JOB_KINDS; k++)
 		if (rows[k].jk_source == source)
@@ -267,7 +267,7 @@ unsigned job_ended_list(struct mds *m, const struct job_filter *f, struct job *o
 
 int job_find(struct mds *m, uint64_t id, struct job *out)
 {
-	const struct job_row *row = row_of(job_name(id).jn_source);
+	const struct job_row *row = job_row_of(job_name(id).jn_source);
 	struct job_frame *jf = m->m_jobs;
 	struct kv_txn *t;
 	int err = row ? kv_read_begin(m->m_kv, &t) : -ENOENT, at;

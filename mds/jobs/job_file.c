@@ -208,7 +208,7 @@ static const struct job_repair_view *file_run(const struct file_listing *fl, uin
 	return NULL;
 }
 
-static int file_put(struct file_listing *fl, uint64_t ino, const struct lo_repair *row)
+static int job_file_put(struct file_listing *fl, uint64_t ino, const struct lo_repair *row)
 {
 	struct job j;
 
@@ -225,7 +225,7 @@ static int file_put_waiting(void *arg, uint64_t ino, const struct lo_repair *row
 		fl->fl_sink->js_more = true;
 		return 1;
 	}
-	return file_run(fl, ino) ? 0 : file_put(fl, ino, row);
+	return file_run(fl, ino) ? 0 : job_file_put(fl, ino, row);
 }
 
 /* Those that run come first: there may be very many that wait. */
@@ -239,12 +239,12 @@ int job_file_list(struct mds *m, struct kv_txn *t, struct job_sink *s)
 	fl.fl_nrun = job_repair_list(m, fl.fl_run, REPAIR_FILES_MAX);
 	if (only) {
 		if (!lo_repair_get(t, only, &row))
-			file_put(&fl, only, &row);
+			job_file_put(&fl, only, &row);
 		return 0;
 	}
 	for (unsigned i = 0; i < fl.fl_nrun && !s->js_more; i++)
 		if (!lo_repair_get(t, fl.fl_run[i].rv_progress.wp_ino, &row))
-			file_put(&fl, fl.fl_run[i].rv_progress.wp_ino, &row);
+			job_file_put(&fl, fl.fl_run[i].rv_progress.wp_ino, &row);
 	if (!s->js_more)
 		err = lo_repairs(t, 1, file_put_waiting, &fl);
 	return err < 0 ? err : 0;

@@ -8,14 +8,16 @@
 
 enum { TURN_MAKE, TURN_RELEASE };
 
-static uint64_t pin_id(uint64_t number, bool release)
+static uint64_t job_pin_id_of(uint64_t number, bool release)
 {
 	return job_id(number, release ? TURN_RELEASE : TURN_MAKE, JOB_OF_PINS);
 }
 
 uint64_t job_pin_id(const struct lo_pin *p)
 {
-	return p->pi_state == LO_PIN_HELD ? 0 : pin_id(p->pi_number, p->pi_state == LO_PIN_RELEASE);
+	return p->pi_state == LO_PIN_HELD
+		       ? 0
+		       : job_pin_id_of(p->pi_number, p->pi_state == LO_PIN_RELEASE);
 }
 
 /* What repair has done of the files that are being filled now. */
@@ -42,7 +44,7 @@ static void job_of_pin(const struct job_pin_view *v, bool release, struct job *j
 		[LO_PIN_COUNT] = "count", [LO_PIN_MAKE] = "copy", [LO_PIN_RELEASE] = "remove"};
 	const struct lo_pin *row = &v->pv_row;
 
-	job_blank(j, pin_id(row->pi_number, release), release ? JOB_UNPIN : JOB_PIN);
+	job_blank(j, job_pin_id_of(row->pi_number, release), release ? JOB_UNPIN : JOB_PIN);
 	j->j_ino = row->pi_ino;
 	j->j_begun = (uint64_t)v->pv_begun;
 	j->j_phase = phase[row->pi_state];
@@ -178,7 +180,7 @@ static int cancel_run(struct kv_op *op, struct kv_txn *t)
 	return err ? err : job_pin_release(t, row.pi_number);
 }
 
-static void cancel_done(struct kv_op *op, int err)
+static void job_pin_cancel_done(struct kv_op *op, int err)
 {
 	struct job_cancel *jc = caa_container_of(op, struct job_cancel, jc_op);
 
@@ -191,7 +193,7 @@ static void cancel_done(struct kv_op *op, int err)
 
 int job_pin_cancel(struct job_cancel *jc)
 {
-	jc->jc_op = (struct kv_op){.o_run = cancel_run, .o_done = cancel_done};
+	jc->jc_op = (struct kv_op){.o_run = cancel_run, .o_done = job_pin_cancel_done};
 	kv_submit(jc->jc_m->m_kv, &jc->jc_op);
 	return 0;
 }

@@ -8,15 +8,16 @@
 #include <urcu/compiler.h>
 
 /* A cancel that only sets a flag is done at once. */
-static int cancel_done(struct job_cancel *jc)
+static int job_run_cancel_done(struct job_cancel *jc)
 {
 	jc->jc_done(jc, 0);
 	return 0;
 }
 
 /* Puts the run that find finds, if there is one. */
-static int put_one(struct mds *m, struct kv_txn *t, struct job_sink *s, uint64_t id,
-		   int (*find)(struct mds *m, struct kv_txn *t, struct job_name n, struct job *out))
+static int job_run_put_one(struct mds *m, struct kv_txn *t, struct job_sink *s, uint64_t id,
+			   int (*find)(struct mds *m, struct kv_txn *t, struct job_name n,
+				       struct job *out))
 {
 	struct job j;
 
@@ -65,7 +66,7 @@ int job_drain_list(struct mds *m, struct kv_txn *t, struct job_sink *s)
 	unsigned n = ds_reg_drains(m->m_dsc, ds, DS_REG_MAX);
 
 	for (unsigned i = 0; i < n && !s->js_more; i++)
-		put_one(m, t, s, job_drain_id(ds[i]), job_drain_find);
+		job_run_put_one(m, t, s, job_drain_id(ds[i]), job_drain_find);
 	return 0;
 }
 
@@ -153,7 +154,8 @@ int job_balance_list(struct mds *m, struct kv_txn *t, struct job_sink *s)
 		return -ENOMEM;
 	free(v->bv_move);
 	free(v);
-	return put_one(m, t, s, number ? job_run_id(m, JOB_BALANCE, number) : 0, job_balance_find);
+	return job_run_put_one(m, t, s, number ? job_run_id(m, JOB_BALANCE, number) : 0,
+			       job_balance_find);
 }
 
 void job_balance_over(struct mds *m, const struct job_balance_view *v)
@@ -172,7 +174,7 @@ void job_balance_over(struct mds *m, const struct job_balance_view *v)
 int job_balance_cancel(struct job_cancel *jc)
 {
 	job_balance_stop(jc->jc_m);
-	return cancel_done(jc);
+	return job_run_cancel_done(jc);
 }
 
 /* ---- verify ---- */
@@ -211,8 +213,8 @@ int job_verify_list(struct mds *m, struct kv_txn *t, struct job_sink *s)
 	struct job_verify_view v;
 
 	verify_view(m, &v);
-	return put_one(m, t, s, v.vv_number ? job_run_id(m, JOB_VERIFY, v.vv_number) : 0,
-		       job_verify_find);
+	return job_run_put_one(m, t, s, v.vv_number ? job_run_id(m, JOB_VERIFY, v.vv_number) : 0,
+			       job_verify_find);
 }
 
 void job_verify_over(struct mds *m, const struct job_verify_view *v, bool stopped)
@@ -230,7 +232,7 @@ void job_verify_over(struct mds *m, const struct job_verify_view *v, bool stoppe
 int job_verify_cancel(struct job_cancel *jc)
 {
 	job_verify_end(jc->jc_m);
-	return cancel_done(jc);
+	return job_run_cancel_done(jc);
 }
 
 /* ---- scrub ---- */
@@ -284,7 +286,8 @@ int job_scrub_list(struct mds *m, struct kv_txn *t, struct job_sink *s)
 	struct job_scrub_state st;
 
 	job_scrub_look(m, &st);
-	return put_one(m, t, s, st.ss_number ? job_scrub_id(st.ss_number) : 0, job_scrub_find);
+	return job_run_put_one(m, t, s, st.ss_number ? job_scrub_id(st.ss_number) : 0,
+			       job_scrub_find);
 }
 
 void job_scrub_over(struct mds *m, const struct job_scrub_state *s, const char *error)
@@ -300,7 +303,7 @@ void job_scrub_over(struct mds *m, const struct job_scrub_state *s, const char *
 int job_scrub_cancel(struct job_cancel *jc)
 {
 	job_scrub_end(jc->jc_m);
-	return cancel_done(jc);
+	return job_run_cancel_done(jc);
 }
 
 /* ---- choose ---- */
@@ -331,8 +334,8 @@ int job_choose_list(struct mds *m, struct kv_txn *t, struct job_sink *s)
 	struct job_elect_view v;
 
 	job_elect_look(m, &v);
-	return put_one(m, t, s, v.elv_number ? job_run_id(m, JOB_CHOOSE, v.elv_number) : 0,
-		       job_choose_find);
+	return job_run_put_one(m, t, s, v.elv_number ? job_run_id(m, JOB_CHOOSE, v.elv_number) : 0,
+			       job_choose_find);
 }
 
 void job_choose_over(struct mds *m, const struct job_elect_view *v)
@@ -385,9 +388,9 @@ int job_revoke_list(struct mds *m, struct kv_txn *t, struct job_sink *s)
 	struct job_revocation_view v;
 
 	job_revocation_look(m, &v);
-	put_one(m, t, s, job_run_id(m, JOB_REVOKE, v.ev_number + 1), job_revoke_find);
+	job_run_put_one(m, t, s, job_run_id(m, JOB_REVOKE, v.ev_number + 1), job_revoke_find);
 	if (v.ev_next > v.ev_number + 1)
-		put_one(m, t, s, job_run_id(m, JOB_REVOKE, v.ev_next), job_revoke_find);
+		job_run_put_one(m, t, s, job_run_id(m, JOB_REVOKE, v.ev_next), job_revoke_find);
 	return 0;
 }
 
@@ -476,5 +479,5 @@ int job_trash_stop(struct job_cancel *jc)
 {
 	if (!job_trash_cancel(jc->jc_m, job_name(jc->jc_job.j_id).jn_subject))
 		return -ENOENT;
-	return cancel_done(jc);
+	return job_run_cancel_done(jc);
 }

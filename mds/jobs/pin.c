@@ -84,7 +84,7 @@ static void pin_ends(struct pin *p)
 #define TURN_ENTRIES 64u
 #define QUEUE_MAX    1000000u
 
-static bool push(struct pin *p, uint64_t ino, uint64_t after)
+static bool pin_push(struct pin *p, uint64_t ino, uint64_t after)
 {
 	if (p->p_n == p->p_cap) {
 		size_t cap = p->p_cap ? p->p_cap * 2 : 256;
@@ -116,7 +116,7 @@ static int push_entry(void *arg, const struct ns_dirent *d)
 		return 1;
 	tu->tu_after = d->d_cookie;
 	if (d->d_type == NS_REG || d->d_type == NS_DIR)
-		push(tu->tu_pin, d->d_ino, 0);
+		pin_push(tu->tu_pin, d->d_ino, 0);
 	return 0;
 }
 
@@ -128,7 +128,7 @@ static void push_dir(struct pin *p, struct kv_txn *t, uint64_t ino, uint64_t aft
 	bool eof;
 	int err;
 
-	if (!push(p, ino, after))
+	if (!pin_push(p, ino, after))
 		return;
 	err = ns_readdir(p->p_pins->jp_m->m_ns, t, ino, after, push_entry, &tu, &eof);
 	p->p_queue[at].q_after = tu.tu_after;
@@ -146,10 +146,10 @@ void pin_passed(struct pin *p, const char *why)
 		snprintf(p->p_view.pv_passed_why, sizeof(p->p_view.pv_passed_why), "%s", why);
 }
 
-static void walk_begin(struct pin *p)
+static void pin_walk_begin(struct pin *p)
 {
 	p->p_n = 0;
-	p->p_walks = push(p, p->p_row.pi_ino, 0);
+	p->p_walks = pin_push(p, p->p_row.pi_ino, 0);
 	p->p_again = false;
 	p->p_ncand = p->p_nout = 0;
 	p->p_have_files = p->p_have_bytes = 0;
@@ -231,7 +231,7 @@ static bool turn_over(const struct job_pins *jp)
 }
 
 /* True: the walk is done. */
-static bool walk(struct pin *p, struct kv_txn *t)
+static bool pin_walk(struct pin *p, struct kv_txn *t)
 {
 	for (unsigned n = 0; p->p_n; n++) {
 		struct pin_queued q;
@@ -268,8 +268,8 @@ static void count_step(struct pin *p, struct kv_txn *t)
 	uint64_t room, need;
 
 	if (!p->p_walks)
-		walk_begin(p);
-	if (!walk(p, t))
+		pin_walk_begin(p);
+	if (!pin_walk(p, t))
 		return;
 	p->p_walks = false;
 	need = p->p_view.pv_bytes;
@@ -471,8 +471,8 @@ static void make_step(struct pin *p, struct kv_txn *t)
 	if (clock_mono_ms() < p->p_rest_ms)
 		return;
 	if (!p->p_walks)
-		walk_begin(p);
-	all = walk(p, t);
+		pin_walk_begin(p);
+	all = pin_walk(p, t);
 	if (p->p_ncand) {
 		pin_room(p->p_pins, t, p->p_row.pi_group, p->p_room, NULL);
 		pin_submit(p, make_run, make_done);
@@ -578,7 +578,7 @@ static void release_step(struct pin *p, struct kv_txn *t)
 	bool first = !p->p_after;
 
 	if (!p->p_walks) {
-		walk_begin(p);
+		pin_walk_begin(p);
 		p->p_n = 0;
 		p->p_after = 0;
 		first = true;
@@ -603,7 +603,7 @@ static void release_step(struct pin *p, struct kv_txn *t)
 
 /* ---- all pins ---- */
 
-static bool over(struct pin *p, struct kv_txn *t)
+static bool pin_over(struct pin *p, struct kv_txn *t)
 {
 	struct ns_inode i;
 	int err = ns_get(p->p_pins->jp_m->m_ns, t, p->p_row.pi_ino, &i);
@@ -616,7 +616,7 @@ static void pin_step(struct pin *p, struct kv_txn *t)
 {
 	if (p->p_busy)
 		return;
-	if (p->p_row.pi_state != LO_PIN_RELEASE && over(p, t)) {
+	if (p->p_row.pi_state != LO_PIN_RELEASE && pin_over(p, t)) {
 		if (p->p_row.pi_state != LO_PIN_HELD) {
 			snprintf(p->p_view.pv_waits, sizeof(p->p_view.pv_waits),
 				 "its time was over, or its path was removed");
@@ -777,7 +777,7 @@ void job_pins_look(struct mds *m, int (*fn)(void *arg, const struct job_pin_view
 	free(v);
 }
 
-static int load_row(void *arg, const struct lo_pin *row)
+static int pin_load_row(void *arg, const struct lo_pin *row)
 {
 	pin_set(arg, row);
 	return 0;
@@ -798,7 +798,7 @@ int job_pins_open(struct mds *m, struct loop *loop, unsigned near_full)
 	jp->jp_near_full = near_full;
 	pthread_mutex_init(&jp->jp_lock, NULL);
 	m->m_pins = jp;
-	err = lo_pins(t, load_row, jp);
+	err = lo_pins(t, pin_load_row, jp);
 	kv_read_end(t);
 	return err;
 }

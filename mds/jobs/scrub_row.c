@@ -211,7 +211,7 @@ struct each {
 	void *arg;
 };
 
-static int each_row(void *arg, struct kv_slice id, struct kv_slice val)
+static int scrub_row_each(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct each *e = arg;
 	struct job_scrub_found f;
@@ -227,7 +227,7 @@ int job_scrub_each(struct kv_txn *t, int (*fn)(void *arg, const struct job_scrub
 	struct each e = {fn, arg};
 	uint8_t from = ROW_FOUND;
 
-	return ns_rows(t, NS_T_SCRUB, &from, 1, each_row, &e);
+	return ns_rows(t, NS_T_SCRUB, &from, 1, scrub_row_each, &e);
 }
 
 /* ---- objects that were seen once ---- */

@@ -79,7 +79,7 @@ static unsigned slot_named(const struct job_tags *tg, const char *name)
 }
 
 /* Places are given in turn, so that one is used again as late as possible. */
-static unsigned slot_free(const struct job_tags *tg)
+static unsigned tag_slot_free(const struct job_tags *tg)
 {
 	for (unsigned k = 0; k < TAGS_MOST; k++) {
 		unsigned s = 1 + (tg->tg_last + k) % TAGS_MOST;
@@ -144,7 +144,7 @@ struct reading {
 	int rd_err;
 };
 
-static int row_read(void *arg, struct kv_slice id, struct kv_slice val)
+static int tag_row_read(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct reading *rd = arg;
 	struct job_tags *tg = rd->rd_m->m_tags;
@@ -157,7 +157,7 @@ static int row_read(void *arg, struct kv_slice id, struct kv_slice val)
 	}
 	slot = slot_named(tg, r.jr_name);
 	if (!slot) {
-		slot = slot_free(tg);
+		slot = tag_slot_free(tg);
 		if (!slot)
 			return 1;
 		slot_take(rd->rd_m, slot, r.jr_name, r.jr_made_s);
@@ -198,7 +198,7 @@ int job_tags_open(struct mds *m)
 	err = kv_read_begin(m->m_kv, &t);
 	if (err)
 		return err;
-	err = ns_rows(t, NS_T_TAG, NULL, 0, row_read, &rd);
+	err = ns_rows(t, NS_T_TAG, NULL, 0, tag_row_read, &rd);
 	kv_read_end(t);
 	if (m->m_tags->tg_n) {
 		/* The rows come by tag. */
@@ -220,7 +220,7 @@ static void put_text(struct job_tag_texts *t, size_t *at, const void *text, size
 	*at += len + 1;
 }
 
-static void put_addr(struct job_tag_texts *t, size_t *at, const uint8_t addr[16])
+static void tag_put_addr(struct job_tag_texts *t, size_t *at, const uint8_t addr[16])
 {
 	char text[ST_ADDR_TEXT];
 
@@ -238,7 +238,7 @@ void job_tag_texts(const struct st_client_view *v, struct job_tag_texts *t)
 	put_text(t, &at, v->cv_owner, v->cv_owner_len);
 	put_text(t, &at, name, len);
 	for (unsigned i = 0; i < v->cv_naddrs; i++)
-		put_addr(t, &at, v->cv_addr[i]);
+		tag_put_addr(t, &at, v->cv_addr[i]);
 }
 
 unsigned job_tag_with(struct mds *m, const char *text)
@@ -253,7 +253,7 @@ unsigned job_tag_with(struct mds *m, const char *text)
 
 /* The client's tag is not known, or tags were changed since. The names of a client and its sessions
  * do not change under the lock, and a session that comes later forgets the tag again. */
-static unsigned look(struct mds *m, struct st_client *c)
+static unsigned tag_look(struct mds *m, struct st_client *c)
 {
 	struct job_tags *tg = m->m_tags;
 	struct st_client_view v;
@@ -280,7 +280,7 @@ unsigned job_tag_of(struct mds *m, struct st_client *c)
 
 	if (seen >> 8 == now)
 		return (unsigned)(seen & 0xff);
-	return look(m, c);
+	return tag_look(m, c);
 }
 
 static void sum_more(_Atomic uint64_t *sum, uint64_t n)
@@ -482,7 +482,7 @@ int job_tag_add(struct mds *m, const char *name, const char *const *client, size
 		return -ENOMEM;
 	k = texts_new(tg, slot, client, n, more, bad);
 	if (!slot)
-		slot = slot_free(tg);
+		slot = tag_slot_free(tg);
 	if (k < 0)
 		err = (int)k;
 	else if (!slot)

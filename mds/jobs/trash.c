@@ -210,7 +210,7 @@ static void note_damaged(struct job_trash *w, struct kv_slice key, uint64_t ino)
 }
 
 /* Puts a job into the table, as long as there is room. */
-static int row_read(void *arg, struct kv_slice id, struct kv_slice val)
+static int trash_row_read(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct job_trash *w = arg;
 	struct trash_job j;
@@ -265,7 +265,7 @@ static void rows_read_on(struct job_trash *w)
 }
 
 /* W: gives the row of a job another id, so that no start meets it again. */
-static int row_aside(struct kv_txn *t, const struct damaged *d)
+static int trash_row_aside(struct kv_txn *t, const struct damaged *d)
 {
 	uint8_t id[KV_KEY_MAX + 1], *copy;
 	struct kv_slice val;
@@ -299,7 +299,7 @@ static int rows_aside(void *arg, struct kv_txn *t)
 	int err = 0;
 
 	for (unsigned i = 0; i < w->tr_ndamaged && !err; i++)
-		err = row_aside(t, &w->tr_damaged[i]);
+		err = trash_row_aside(t, &w->tr_damaged[i]);
 	return err;
 }
 
@@ -318,7 +318,7 @@ static void ask_job(const struct job_trash_ask *ta, struct trash_job *j)
 		memcpy(j->name, ta->ta_top.tp_name, j->top.tp_len);
 }
 
-static int ask_run(struct kv_op *op, struct kv_txn *t)
+static int trash_ask_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct job_trash_ask *ta = caa_container_of(op, struct job_trash_ask, ta_op);
 	struct job_trash *w = ta->ta_m->m_trash;
@@ -359,7 +359,7 @@ void job_trash_ask(struct mds *m, struct job_trash_ask *ta)
 {
 	ta->ta_m = m;
 	ta->ta_job = 0;
-	ta->ta_op = (struct kv_op){.o_run = ask_run, .o_done = ask_done};
+	ta->ta_op = (struct kv_op){.o_run = trash_ask_run, .o_done = ask_done};
 	kv_submit(m->m_kv, &ta->ta_op);
 }
 
@@ -394,7 +394,7 @@ bool job_trash_cancel(struct mds *m, uint64_t number)
 
 /* ---- what a step chooses ---- */
 
-static void choose(struct job_trash *w, uint64_t ino)
+static void trash_choose(struct job_trash *w, uint64_t ino)
 {
 	w->tr_chosen[w->tr_nchosen++] = (struct chosen){ino, w->tr_work.at, w->tr_work.v.tv_failed};
 }
@@ -419,7 +419,7 @@ static int choose_expired(void *arg, const struct ns_trash *e)
 	if (e->tr_damaged)
 		note_damaged(w, e->tr_key, e->tr_ino);
 	else
-		choose(w, e->tr_ino);
+		trash_choose(w, e->tr_ino);
 	return 0;
 }
 
@@ -469,7 +469,7 @@ static int choose_room(void *arg, const struct ns_trash *e)
 	w->tr_room_at[0] = e->tr_expires;
 	w->tr_room_at[1] = e->tr_ino;
 	if (gives_room(w, e))
-		choose(w, e->tr_ino);
+		trash_choose(w, e->tr_ino);
 	return 0;
 }
 
@@ -506,7 +506,7 @@ static int choose_job(void *arg, const struct ns_trash *e)
 		return 0;
 	}
 	if (below > 0)
-		choose(w, e->tr_ino);
+		trash_choose(w, e->tr_ino);
 	return below < 0 ? below : 0;
 }
 
@@ -590,7 +590,8 @@ static const char *restore_why(int err)
 }
 
 /* W: gives one its name again. */
-static int restore_one(struct job_trash *w, struct kv_txn *t, uint64_t ino, struct ns_time now)
+static int trash_restore_one(struct job_trash *w, struct kv_txn *t, uint64_t ino,
+			     struct ns_time now)
 {
 	struct trash_job *j = &w->tr_work;
 	uint64_t newest = 0, bytes;
@@ -670,7 +671,7 @@ static int step_one(struct job_trash *w, struct kv_txn *t, uint64_t ino, struct 
 	bool job = w->tr_step == STEP_JOB;
 	int err = !job					    ? drop_one(w, t, ino)
 		  : w->tr_work.v.tv_kind == JOB_TRASH_EMPTY ? empty_one(w, t, ino)
-							    : restore_one(w, t, ino, now);
+							    : trash_restore_one(w, t, ino, now);
 
 	if (err != -EIO)
 		return err;
@@ -689,7 +690,7 @@ static void step_stop(struct job_trash *w, unsigned n, uint64_t failed)
 	w->tr_work.v.tv_failed -= failed - c->ch_failed;
 }
 
-static int step_run(struct kv_op *op, struct kv_txn *t)
+static int trash_step_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct job_trash *w = caa_container_of(op, struct job_trash, tr_op);
 	struct trash_job *j = &w->tr_work;
@@ -765,7 +766,7 @@ static void job_went_on(struct job_trash *w)
 	pthread_mutex_unlock(&w->tr_lock);
 }
 
-static void step_done(struct kv_op *op, int err)
+static void trash_step_done(struct kv_op *op, int err)
 {
 	struct job_trash *w = caa_container_of(op, struct job_trash, tr_op);
 
@@ -902,7 +903,8 @@ static void trash_step(struct job_trash *w)
 		return;
 	}
 	w->tr_busy = true;
-	w->tr_op = (struct kv_op){.o_run = step_run, .o_done = step_done, .o_loop = w->tr_loop};
+	w->tr_op = (struct kv_op){
+		.o_run = trash_step_run, .o_done = trash_step_done, .o_loop = w->tr_loop};
 	kv_submit(w->tr_m->m_kv, &w->tr_op);
 }
 
@@ -932,7 +934,7 @@ int job_trash_open(struct mds *m, struct loop *loop,
 	do {
 		w->tr_ndamaged = w->tr_n = 0;
 		w->tr_read = w->tr_unread = 0;
-		err = ns_rows(t, NS_T_TRASH_JOB, NULL, 0, row_read, w);
+		err = ns_rows(t, NS_T_TRASH_JOB, NULL, 0, trash_row_read, w);
 		kv_read_end(t);
 		if (err || !w->tr_ndamaged)
 			return err;

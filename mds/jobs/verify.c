@@ -155,7 +155,7 @@ static bool unread(const struct job_verify *v, unsigned i)
 	return v->v_view.vv_ask.va_vote && !v->v_sum[i].su_err && v->v_sum[i].su_status == CTL_IO;
 }
 
-static bool same(const struct job_verify *v, unsigned a, unsigned b)
+static bool verify_same(const struct job_verify *v, unsigned a, unsigned b)
 {
 	return v->v_sum[a].su_res.size == v->v_sum[b].su_res.size &&
 	       !memcmp(v->v_sum[a].su_res.sum, v->v_sum[b].su_res.sum, CTL_SUM_LEN);
@@ -200,7 +200,7 @@ static unsigned elected(const struct job_verify *v)
 		unsigned votes = 0;
 
 		for (unsigned k = 0; k < v->v_nsum; k++)
-			votes += !verify_lost(v, k) && !unread(v, k) && same(v, i, k);
+			votes += !verify_lost(v, k) && !unread(v, k) && verify_same(v, i, k);
 		if (!verify_lost(v, i) && !unread(v, i) && 2 * votes > voters &&
 		    (!verify_sized(v) || v->v_sum[i].su_res.size == longest(v)))
 			return i;
