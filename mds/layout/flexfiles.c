@@ -242,7 +242,7 @@ static unsigned in_row(const struct encoding *en, unsigned stripe, unsigned r)
 			    (r < en->en_count[stripe] ? r : en->en_sync[stripe] - 1u)];
 }
 
-static int put_row(const struct encoding *en, unsigned r, unsigned rank)
+static int flexfiles_put_row(const struct encoding *en, unsigned r, unsigned rank)
 {
 	const struct lo_map *m = en->en_map;
 	bool whole = true;
@@ -284,7 +284,7 @@ int lo_encode_layout(struct lo *lo, const struct ns_inode *i, const struct lo_ma
 	xdr_put_u64(x, m->lm_stripes > 1 ? m->lm_unit : 0);
 	xdr_put_u32(x, nrows);
 	for (unsigned r = 0; r < nrows && !err; r++)
-		err = put_row(&en, r, nrows - 1 - r);
+		err = flexfiles_put_row(&en, r, nrows - 1 - r);
 	xdr_put_u32(x, flags);
 	xdr_put_u32(x, 0);
 	if (!err && !x->bad && x->x_len - at > LO_LAYOUT_MAX)

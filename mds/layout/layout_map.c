@@ -169,7 +169,7 @@ static bool spare_ok(const struct lo_map *m)
 }
 
 /* The pinned copy's labels; *at moves behind them. */
-static bool pin_decode(const uint8_t *p, size_t n, size_t *at, struct lo_map *m)
+static bool layout_map_pin_decode(const uint8_t *p, size_t n, size_t *at, struct lo_map *m)
 {
 	size_t len = *at < n ? p[*at] : 0;
 
@@ -198,7 +198,7 @@ static bool tail_decode(const uint8_t *p, size_t n, bool pins, struct lo_map *m)
 	m->lm_pin = t->mta_flags / TAIL_PIN;
 	memcpy(m->lm_domain, p + at, t->mta_domain);
 	at += t->mta_domain;
-	if (pins && !pin_decode(p, n, &at, m))
+	if (pins && !layout_map_pin_decode(p, n, &at, m))
 		return false;
 	if (n - at >= LO_GROUPS_LEN || memchr(p + at, 0, n - at) ||
 	    memchr(m->lm_domain, 0, t->mta_domain))

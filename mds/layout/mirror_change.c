@@ -6,8 +6,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static __attribute__((format(printf, 4, 5))) int refuse(int why, char *err, size_t errlen,
-							const char *fmt, ...)
+static __attribute__((format(printf, 4, 5))) int
+mirror_change_refuse(int why, char *err, size_t errlen, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -60,11 +60,13 @@ static bool anybody_leaves(const struct lo_map *m)
 static int at_rest(const struct lo_map *m, char *err, size_t errlen)
 {
 	if (m->lm_pending_mirror || m->lm_move || m->lm_from)
-		return refuse(-EBUSY, err, errlen,
-			      "its objects are being moved; try again when that is done");
+		return mirror_change_refuse(
+			-EBUSY, err, errlen,
+			"its objects are being moved; try again when that is done");
 	if (anybody_leaves(m))
-		return refuse(-EBUSY, err, errlen,
-			      "one of its mirrors is being removed; try again when that is done");
+		return mirror_change_refuse(
+			-EBUSY, err, errlen,
+			"one of its mirrors is being removed; try again when that is done");
 	return 0;
 }
 
@@ -72,10 +74,11 @@ static int room_for_one(const struct lo_map *m, char *err, size_t errlen)
 {
 	if (lo_shape_ok(m->lm_stripes, m->lm_mirrors + 1u))
 		return 0;
-	return refuse(-EINVAL, err, errlen,
-		      "stripes=%u,mirrors=%u: with one more copy the layout would not fit in 4096 "
-		      "bytes (stripes x mirrors can be at most %d)",
-		      m->lm_stripes, m->lm_mirrors, LO_MAX_OBJECTS);
+	return mirror_change_refuse(
+		-EINVAL, err, errlen,
+		"stripes=%u,mirrors=%u: with one more copy the layout would not fit in 4096 "
+		"bytes (stripes x mirrors can be at most %d)",
+		m->lm_stripes, m->lm_mirrors, LO_MAX_OBJECTS);
 }
 
 /* ---- adding and removing a mirror ---- */
@@ -98,11 +101,12 @@ static int widen(struct lo *lo, struct lo_map *m, const struct lo_fits *f, char 
 		uint32_t ds = lo_place_object_fits(lo, m, s, m->lm_mirrors - 1u, 0, 0, f);
 
 		if (!ds)
-			return refuse(-ENOSPC, err, errlen,
-				      "stripe %u: no live data server has free space, no copy of "
-				      "it yet%s%s",
-				      s, *m->lm_domain && !f ? ", another domain" : "",
-				      *m->lm_groups || f ? ", and the labels" : "");
+			return mirror_change_refuse(
+				-ENOSPC, err, errlen,
+				"stripe %u: no live data server has free space, no copy of "
+				"it yet%s%s",
+				s, *m->lm_domain && !f ? ", another domain" : "",
+				*m->lm_groups || f ? ", and the labels" : "");
 		m->lm_obj[first + s] = (struct lo_object){
 			.ob_ds = ds, .ob_state = LO_STALE, .ob_copy = lo_map_new_copy(m, s)};
 	}
@@ -118,7 +122,8 @@ int lo_mirror_add(struct lo *lo, struct lo_map *m, const char *group, char *err,
 	if (!e)
 		e = room_for_one(m, err, errlen);
 	if (!e && lo_map_policy(m, &p))
-		e = refuse(-EINVAL, err, errlen, "the policy stored with the file is damaged");
+		e = mirror_change_refuse(-EINVAL, err, errlen,
+					 "the policy stored with the file is damaged");
 	if (!e)
 		e = lo_policy_mirrors(&p, -1, group, err, errlen);
 	if (e)
@@ -137,7 +142,8 @@ int lo_mirror_pin(struct lo *lo, struct lo_map *m, const char *group, const stru
 	int e = at_rest(m, err, errlen);
 
 	if (!e && m->lm_pin)
-		e = refuse(-EEXIST, err, errlen, "it has a pinned copy (%s)", m->lm_pin_group);
+		e = mirror_change_refuse(-EEXIST, err, errlen, "it has a pinned copy (%s)",
+					 m->lm_pin_group);
 	if (!e)
 		e = room_for_one(m, err, errlen);
 	if (e)
@@ -177,15 +183,16 @@ int lo_mirror_remove(struct lo_map *m, unsigned mirror, char *err, size_t errlen
 	if (e)
 		return e;
 	if (mirror >= m->lm_mirrors)
-		return refuse(-EINVAL, err, errlen,
-			      "mirror %u: the file has %u mirrors, counted from 0", mirror,
-			      m->lm_mirrors);
+		return mirror_change_refuse(-EINVAL, err, errlen,
+					    "mirror %u: the file has %u mirrors, counted from 0",
+					    mirror, m->lm_mirrors);
 	set_leaving(m, mirror, true);
 	if (others_suffice(m))
 		return 0;
 	set_leaving(m, mirror, false);
-	return refuse(-EBUSY, err, errlen,
-		      "mirror %u: without it a stripe would have no copy in sync", mirror);
+	return mirror_change_refuse(-EBUSY, err, errlen,
+				    "mirror %u: without it a stripe would have no copy in sync",
+				    mirror);
 }
 
 bool lo_mirror_keep(struct lo_map *m)
@@ -205,23 +212,26 @@ int lo_move_ask(struct lo *lo, struct lo_map *m, const struct lo_policy *p, uint
 	int e = 0;
 
 	if (m->lm_pending_mirror || anybody_leaves(m))
-		return refuse(
+		return mirror_change_refuse(
 			-EBUSY, err, errlen,
 			"its objects are being moved or removed; try again when that is done");
 	if (p && m->lm_pin)
-		return refuse(-EBUSY, err, errlen,
-			      "mirror %u is a pinned copy: weft unpin it, then move the file",
-			      m->lm_pin - 1u);
+		return mirror_change_refuse(
+			-EBUSY, err, errlen,
+			"mirror %u is a pinned copy: weft unpin it, then move the file",
+			m->lm_pin - 1u);
 	if (p && (p->lp_stripes != m->lm_stripes || p->lp_unit != m->lm_unit))
-		return refuse(-EINVAL, err, errlen,
-			      "it has stripes=%u,unit=%uM: a move to other servers keeps stripes "
-			      "and unit; change them with weft move --stripes and --unit",
-			      m->lm_stripes, m->lm_unit >> 20);
+		return mirror_change_refuse(
+			-EINVAL, err, errlen,
+			"it has stripes=%u,unit=%uM: a move to other servers keeps stripes "
+			"and unit; change them with weft move --stripes and --unit",
+			m->lm_stripes, m->lm_unit >> 20);
 	if (p && p->lp_mirrors != m->lm_mirrors)
-		return refuse(-EINVAL, err, errlen,
-			      "it has mirrors=%u: change their number with weft mirror add and "
-			      "weft mirror remove",
-			      m->lm_mirrors);
+		return mirror_change_refuse(
+			-EINVAL, err, errlen,
+			"it has mirrors=%u: change their number with weft mirror add and "
+			"weft mirror remove",
+			m->lm_mirrors);
 	if (p)
 		e = lo_policy_check(lo, p, err, errlen);
 	if (!e)

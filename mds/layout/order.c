@@ -37,7 +37,7 @@ struct order_queue *lo_order_queue(struct lo_orders *os, uint32_t ds)
 }
 
 /* The caller holds os_lock, or runs on the orders' loop. */
-static struct order_file *file_find(struct lo_orders *os, uint64_t ino)
+static struct order_file *order_file_find(struct lo_orders *os, uint64_t ino)
 {
 	uint64_t h = hash_u64(ino);
 
@@ -52,7 +52,7 @@ static struct order_file *file_find(struct lo_orders *os, uint64_t ino)
 
 static struct order_file *order_file_get(struct lo_orders *os, uint64_t ino)
 {
-	struct order_file *of = file_find(os, ino);
+	struct order_file *of = order_file_find(os, ino);
 	int err;
 
 	if (of)
@@ -71,7 +71,7 @@ static struct order_file *order_file_get(struct lo_orders *os, uint64_t ino)
 	return of;
 }
 
-static void file_put(struct lo_orders *os, struct order_file *of)
+static void order_file_put(struct lo_orders *os, struct order_file *of)
 {
 	if (of->of_orders || of->of_waits)
 		return;
@@ -104,7 +104,7 @@ uint64_t lo_objects_with_orders(struct lo *lo, uint64_t ino, const struct lo_map
 	if (!atomic_load(&os->os_count))
 		return 0;
 	pthread_mutex_lock(&os->os_lock);
-	of = file_find(os, ino);
+	of = order_file_find(os, ino);
 	for (const struct order *o = of ? of->of_orders : NULL; o; o = o->or_file_next)
 		pending |= object_held(lo, o, m);
 	pthread_mutex_unlock(&os->os_lock);
@@ -127,7 +127,7 @@ bool lo_order_pending(struct lo *lo, uint64_t ino, const struct lo_map *m, unsig
 		return true;
 	}
 	pthread_mutex_lock(&os->os_lock);
-	of = file_find(os, ino);
+	of = order_file_find(os, ino);
 	for (const struct order *o = of ? of->of_orders : NULL; o; o = o->or_file_next)
 		pending |= o->or_type != CTL_DELETE &&
 			   lo_object_of(m, o->or_ds, o->or_stripe, o->or_mirror) == (int)obj;
@@ -203,7 +203,7 @@ bool lo_order_deletes(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_ob
 	struct order_file *of;
 
 	pthread_mutex_lock(&os->os_lock);
-	of = file_find(os, obj->ino);
+	of = order_file_find(os, obj->ino);
 	for (const struct order *o = of ? of->of_orders : NULL; o; o = o->or_file_next)
 		dl.dl_found |= deletes(o, ds, obj);
 	pthread_mutex_unlock(&os->os_lock);
@@ -221,7 +221,7 @@ bool lo_orders_of(struct lo *lo, uint64_t ino)
 	bool any;
 
 	pthread_mutex_lock(&os->os_lock);
-	of = file_find(os, ino);
+	of = order_file_find(os, ino);
 	any = of && of->of_orders;
 	pthread_mutex_unlock(&os->os_lock);
 	return any;
@@ -526,7 +526,7 @@ static void order_tick(struct loop_timer *t)
 			continue;
 		order_wait_unlink(ow);
 		wait_end(ow, over ? 0 : any_owed(os, ow, true) ? -EBUSY : -ETIMEDOUT);
-		file_put(os, of);
+		order_file_put(os, of);
 	}
 	if (os->os_waits)
 		loop_timer_start(os->os_loop, &os->os_tick, TICK_MS);
@@ -556,7 +556,7 @@ static void wait_start(struct loop_msg *m)
 	lo_orders_refresh(os);
 	ow->ow_high = os->os_high;
 	ow->ow_deadline_ms = ds_reg_clock_ms(os->os_lo->l_dsc) + ow->ow_timeout_ms;
-	ow->ow_file = file_find(os, ow->ow_ino);
+	ow->ow_file = order_file_find(os, ow->ow_ino);
 	if (!ow->ow_file || !wait_needed(os, ow)) {
 		wait_end(ow, 0);
 	} else {
@@ -746,7 +746,7 @@ void lo_order_finish(struct lo_orders *os, struct order *o)
 		of->of_due_next = os->os_due;
 		os->os_due = of;
 	}
-	file_put(os, of);
+	order_file_put(os, of);
 }
 
 void lo_order_finished(struct lo_orders *os)
@@ -757,7 +757,7 @@ void lo_order_finished(struct lo_orders *os)
 		os->os_due = of->of_due_next;
 		of->of_due = false;
 		order_waits_check(os, of);
-		file_put(os, of);
+		order_file_put(os, of);
 	}
 	lo_orders_delete(os);
 }

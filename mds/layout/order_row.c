@@ -127,8 +127,9 @@ static int order_row_row_put(struct lo *lo, struct kv_txn *t, uint32_t ds,
 	return row_put_n(lo, t, ds, r, sizeof(*r));
 }
 
-static int put_one(struct lo *lo, struct kv_txn *t, ctl_order_type type, const struct ns_inode *i,
-		   const struct lo_map *m, unsigned k, uint64_t size, uint32_t epoch)
+static int order_row_put_one(struct lo *lo, struct kv_txn *t, ctl_order_type type,
+			     const struct ns_inode *i, const struct lo_map *m, unsigned k,
+			     uint64_t size, uint32_t epoch)
 {
 	bool known = type != CTL_DELETE && m->lm_obj[k].ob_known;
 	struct order_rec r = {
@@ -147,22 +148,23 @@ static int put_one(struct lo *lo, struct kv_txn *t, ctl_order_type type, const s
 	return order_row_row_put(lo, t, m->lm_obj[k].ob_ds, &r);
 }
 
-static int put_all(struct lo *lo, struct kv_txn *t, ctl_order_type type, const struct ns_inode *i,
-		   const struct lo_map *m, uint64_t size, uint32_t epoch)
+static int order_row_put_all(struct lo *lo, struct kv_txn *t, ctl_order_type type,
+			     const struct ns_inode *i, const struct lo_map *m, uint64_t size,
+			     uint32_t epoch)
 {
 	int err = 0;
 
 	for (unsigned k = 0; k < (unsigned)m->lm_stripes * m->lm_mirrors && !err; k++)
 		err = m->lm_obj[k].ob_state == LO_ABSENT
 			      ? 0
-			      : put_one(lo, t, type, i, m, k, size, epoch);
+			      : order_row_put_one(lo, t, type, i, m, k, size, epoch);
 	return err;
 }
 
 int lo_order_free_object(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
 			 const struct lo_map *m, unsigned obj)
 {
-	return put_one(lo, t, CTL_DELETE, i, m, obj, 0, m->lm_epoch);
+	return order_row_put_one(lo, t, CTL_DELETE, i, m, obj, 0, m->lm_epoch);
 }
 
 int lo_order_delete(struct lo *lo, struct kv_txn *t, uint32_t ds, const ctl_object *o)
@@ -198,26 +200,26 @@ int lo_order_free(struct lo *lo, struct kv_txn *t, const struct ns_inode *i)
 			  (unsigned long long)i->i_ino);
 		return 0;
 	}
-	err = put_all(lo, t, CTL_DELETE, &ino, &m, 0, m.lm_epoch);
+	err = order_row_put_all(lo, t, CTL_DELETE, &ino, &m, 0, m.lm_epoch);
 	return err ? err : lo_pending_free(lo, t, i);
 }
 
 int lo_order_truncate(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
 		      const struct lo_map *m, uint64_t size)
 {
-	return put_all(lo, t, CTL_TRUNCATE, i, m, size, m->lm_epoch);
+	return order_row_put_all(lo, t, CTL_TRUNCATE, i, m, size, m->lm_epoch);
 }
 
 int lo_order_fence(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
 		   const struct lo_map *m, uint32_t epoch)
 {
-	return put_all(lo, t, CTL_FENCE, i, m, 0, epoch);
+	return order_row_put_all(lo, t, CTL_FENCE, i, m, 0, epoch);
 }
 
 int lo_order_fence_object(struct lo *lo, struct kv_txn *t, const struct ns_inode *i,
 			  const struct lo_map *m, unsigned obj)
 {
-	return put_one(lo, t, CTL_FENCE, i, m, obj, 0, m->lm_epoch);
+	return order_row_put_one(lo, t, CTL_FENCE, i, m, obj, 0, m->lm_epoch);
 }
 
 bool lo_fence_unconfirmed(struct lo *lo, struct lo_map *m)

@@ -86,7 +86,8 @@ static bool being_made(const struct order *o)
 	return false;
 }
 
-static void batch_add(struct order_batch *ol, struct order *o, ctl_order_type type, uint64_t number)
+static void order_run_batch_add(struct order_batch *ol, struct order *o, ctl_order_type type,
+				uint64_t number)
 {
 	ol->ol_batch[ol->ol_n] = o;
 	ol->ol_wire[ol->ol_n++] = (ctl_order){
@@ -142,7 +143,8 @@ static unsigned collect_fences(struct order_queue *oq)
 		bool held = o->or_after_ms <= now && held_back(oq, o);
 
 		if (o->or_after_ms <= now && (!held || overtake))
-			batch_add(ol, o, (ctl_order_type)o->or_type, held ? 0 : o->or_number);
+			order_run_batch_add(ol, o, (ctl_order_type)o->or_type,
+					    held ? 0 : o->or_number);
 	}
 	urgent = ol->ol_n;
 	for (struct order *o = overtake ? oq->oq_list[ORDER_URGENT] : NULL;
@@ -151,7 +153,7 @@ static unsigned collect_fences(struct order_queue *oq)
 		    mine - o->or_since_ms < AHEAD_MS)
 			continue;
 		o->or_ahead = true;
-		batch_add(ol, o, CTL_FENCE, 0);
+		order_run_batch_add(ol, o, CTL_FENCE, 0);
 	}
 	return urgent;
 }
@@ -169,7 +171,7 @@ static unsigned collect_rest(struct order_queue *oq)
 			if (o->or_after_ms > now || held_back(oq, o))
 				continue;
 			urgent += l == ORDER_URGENT;
-			batch_add(ol, o, (ctl_order_type)o->or_type, o->or_number);
+			order_run_batch_add(ol, o, (ctl_order_type)o->or_type, o->or_number);
 		}
 	}
 	return urgent;

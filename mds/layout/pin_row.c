@@ -23,7 +23,7 @@ static struct pin_key key_of(uint64_t number, uint64_t ino)
 	return (struct pin_key){htobe64(number), htobe64(ino)};
 }
 
-static int pin_decode(struct kv_slice val, struct lo_pin *p)
+static int pin_row_decode(struct kv_slice val, struct lo_pin *p)
 {
 	const struct pin_rec *r = val.s_data;
 	size_t len = val.s_len - sizeof(*r);
@@ -58,7 +58,7 @@ int lo_pin_decode(struct kv_slice id, struct kv_slice val, struct lo_pin *p, uin
 	if (!p->pi_number)
 		return -EIO;
 	if (id.s_len == sizeof(k.pk_number))
-		return pin_decode(val, p);
+		return pin_row_decode(val, p);
 	return *ino && val.s_len == 1 && *(const uint8_t *)val.s_data == PIN_VERSION ? 0 : -EIO;
 }
 
@@ -113,7 +113,7 @@ struct scan {
 	bool sc_more;
 };
 
-static int pin_row(void *arg, struct kv_slice id, struct kv_slice val)
+static int pin_row_read(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct scan *s = arg;
 	struct lo_pin p;
@@ -140,7 +140,7 @@ int lo_pins(struct kv_txn *t, int (*fn)(void *arg, const struct lo_pin *p), void
 		uint64_t from = htobe64(s.sc_after + 1);
 
 		s.sc_more = false;
-		err = ns_rows(t, NS_T_PIN, &from, sizeof(from), pin_row, &s);
+		err = ns_rows(t, NS_T_PIN, &from, sizeof(from), pin_row_read, &s);
 	} while (err >= 0 && !s.sc_err && s.sc_more);
 	return s.sc_err ? s.sc_err : err < 0 ? err : 0;
 }

@@ -110,8 +110,8 @@ static unsigned number_domains(struct look *lk)
 }
 
 /* Fills lk with the candidates. Returns how many domains there are. */
-static unsigned look(struct lo *lo, const struct lo_policy *p, unsigned whom, uint32_t patience_ms,
-		     struct look *lk)
+static unsigned placement_look(struct lo *lo, const struct lo_policy *p, unsigned whom,
+			       uint32_t patience_ms, struct look *lk)
 {
 	double mean;
 
@@ -209,7 +209,7 @@ static int cannot(struct lo *lo, const struct lo_policy *p, uint32_t patience_ms
 
 	if (ds_reg_up_ms(lo->l_dsc) <= patience_ms)
 		return -EAGAIN;
-	domains = look(lo, p, LOOK_HOPED, patience_ms, lk);
+	domains = placement_look(lo, p, LOOK_HOPED, patience_ms, lk);
 	if (lo_plan_can(lk->lk_seat, lk->lk_n, p->lp_mirrors))
 		return -EAGAIN;
 	if (log_due(&lo->l_lacking_said)) {
@@ -232,7 +232,7 @@ int lo_place(struct lo *lo, const struct lo_policy *p, uint64_t ino, uint32_t pa
 
 	if (!lo_shape_ok(p->lp_stripes, p->lp_mirrors))
 		return -EINVAL;
-	look(lo, p, LOOK_ALIVE, 0, &lk);
+	placement_look(lo, p, LOOK_ALIVE, 0, &lk);
 	pl.pl_seat = lk.lk_seat;
 	pl.pl_n = lk.lk_n;
 	if (lo_plan(&pl))
@@ -344,7 +344,7 @@ bool lo_place_may(struct lo *lo, const struct lo_map *m, unsigned stripe, unsign
 	if (lo_map_policy(m, &p) || mirror >= p.lp_mirrors)
 		return false;
 	taken_by(lo, m, stripe, without, &tk);
-	look(lo, &p, LOOK_ALIVE, 0, &lk);
+	placement_look(lo, &p, LOOK_ALIVE, 0, &lk);
 	for (unsigned i = 0; i < lk.lk_n; i++)
 		if (lk.lk_seat[i].st_id == ds)
 			return placement_may_have(&lk, i, m, mirror, &tk, 0);
@@ -370,7 +370,7 @@ uint32_t lo_place_object_fits(struct lo *lo, const struct lo_map *m, unsigned st
 	if (lo_map_policy(m, &p) || mirror >= p.lp_mirrors)
 		return 0;
 	taken_by(lo, m, stripe, without, &tk);
-	look(lo, &p, LOOK_ALIVE, 0, &lk);
+	placement_look(lo, &p, LOOK_ALIVE, 0, &lk);
 	for (unsigned i = 0; i < lk.lk_n; i++) {
 		const struct lo_candidate *st = &lk.lk_seat[i];
 		unsigned has = 0;
@@ -427,7 +427,7 @@ int lo_policy_check(struct lo *lo, const struct lo_policy *p, char *err, size_t 
 	/* One copy on any server is always a valid policy, even before the first server joins. */
 	if (p->lp_mirrors == 1 && !*p->lp_domain && !*p->lp_groups)
 		return 0;
-	domains = look(lo, p, LOOK_KNOWN, 0, &lk);
+	domains = placement_look(lo, p, LOOK_KNOWN, 0, &lk);
 	if (lo_plan_can(lk.lk_seat, lk.lk_n, p->lp_mirrors))
 		return 0;
 	lacking(&lk, domains, "", err, errlen);

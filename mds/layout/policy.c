@@ -59,8 +59,8 @@ struct reading {
 	size_t rd_errlen;
 };
 
-static __attribute__((format(printf, 3, 4))) int refuse(char *err, size_t errlen, const char *fmt,
-							...)
+static __attribute__((format(printf, 3, 4))) int policy_refuse(char *err, size_t errlen,
+							       const char *fmt, ...)
 {
 	va_list ap;
 
@@ -90,8 +90,8 @@ static int parse_count(const char *key, const char *v, const char *end, uint8_t 
 	uint64_t n;
 
 	if (!policy_number(&p, end, &n) || p != end || n < 1 || n > LO_MAX_OBJECTS)
-		return refuse(err, errlen, "%s: expected a number from 1 to %d", key,
-			      LO_MAX_OBJECTS);
+		return policy_refuse(err, errlen, "%s: expected a number from 1 to %d", key,
+				     LO_MAX_OBJECTS);
 	*out = (uint8_t)n;
 	return 0;
 }
@@ -112,7 +112,7 @@ static int parse_unit(const char *v, const char *end, uint32_t *out, char *err, 
 	*out = (uint32_t)n;
 	return 0;
 bad:
-	return refuse(
+	return policy_refuse(
 		err, errlen,
 		"unit: expected a power of two from 1M to 2G (K, M and G are powers of 1024)");
 }
@@ -136,8 +136,9 @@ static int parse_threshold(struct reading *rd, const char *v, const char *end)
 	rd->rd_lp.lp_threshold = n << shift;
 	return 0;
 bad:
-	return refuse(rd->rd_err, rd->rd_errlen,
-		      "threshold: expected a size from 0 to 1T (K, M, G and T are powers of 1024)");
+	return policy_refuse(
+		rd->rd_err, rd->rd_errlen,
+		"threshold: expected a size from 0 to 1T (K, M, G and T are powers of 1024)");
 }
 
 static const struct {
@@ -165,9 +166,10 @@ static int parse_trash(struct reading *rd, const char *v, const char *end)
 	rd->rd_lp.lp_trash_s = (uint32_t)n * each;
 	return 0;
 bad:
-	return refuse(rd->rd_err, rd->rd_errlen,
-		      "trash: expected a duration such as 7d, 12h, 30m or 90s, at most 3650d; 0: "
-		      "files are not kept");
+	return policy_refuse(
+		rd->rd_err, rd->rd_errlen,
+		"trash: expected a duration such as 7d, 12h, 30m or 90s, at most 3650d; 0: "
+		"files are not kept");
 }
 
 /* Returns KEY_..., or -1 for no key. *mirror: 3 for group3, and -1 for keys without a number. */
@@ -204,8 +206,8 @@ static int parse_domain(struct reading *rd, const char *v, const char *end)
 	size_t n = (size_t)(end - v);
 
 	if (!labels_key_ok(v, n))
-		return refuse(rd->rd_err, rd->rd_errlen,
-			      "domain: expected the key of a label, such as rack");
+		return policy_refuse(rd->rd_err, rd->rd_errlen,
+				     "domain: expected the key of a label, such as rack");
 	memcpy(rd->rd_lp.lp_domain, v, n);
 	return 0;
 }
@@ -216,13 +218,14 @@ static int parse_group(struct reading *rd, const char *key, size_t keylen, int m
 	char shown[33];
 
 	if (rd->rd_group[mirror + 1])
-		return refuse(rd->rd_err, rd->rd_errlen, "%s: given more than once",
-			      policy_printable(key, keylen, shown));
+		return policy_refuse(rd->rd_err, rd->rd_errlen, "%s: given more than once",
+				     policy_printable(key, keylen, shown));
 	if (!lo_group_ok(v, (size_t)(end - v)))
-		return refuse(rd->rd_err, rd->rd_errlen,
-			      "%s: expected labels such as rack=r1 or rack=r1/r2+speed=nvme, each "
-			      "key once",
-			      policy_printable(key, keylen, shown));
+		return policy_refuse(
+			rd->rd_err, rd->rd_errlen,
+			"%s: expected labels such as rack=r1 or rack=r1/r2+speed=nvme, each "
+			"key once",
+			policy_printable(key, keylen, shown));
 	rd->rd_group[mirror + 1] = v;
 	rd->rd_group_len[mirror + 1] = (size_t)(end - v);
 	return 0;
@@ -236,16 +239,17 @@ static int parse_pair(struct reading *rd, const char *p, const char *end)
 	int k, mirror;
 
 	if (!eq)
-		return refuse(err, errlen, "\"%s\": expected KEY=VALUE, with keys " KEYS_TEXT,
-			      policy_printable(p, (size_t)(end - p), shown));
+		return policy_refuse(err, errlen,
+				     "\"%s\": expected KEY=VALUE, with keys " KEYS_TEXT,
+				     policy_printable(p, (size_t)(end - p), shown));
 	k = find_key(p, (size_t)(eq - p), &mirror);
 	if (k < 0)
-		return refuse(err, errlen, "unknown key \"%s\": expected " KEYS_TEXT,
-			      policy_printable(p, (size_t)(eq - p), shown));
+		return policy_refuse(err, errlen, "unknown key \"%s\": expected " KEYS_TEXT,
+				     policy_printable(p, (size_t)(eq - p), shown));
 	if (k == KEY_GROUP)
 		return parse_group(rd, p, (size_t)(eq - p), mirror, eq + 1, end);
 	if (rd->rd_seen & 1u << k)
-		return refuse(err, errlen, "%s: given more than once", key_name[k]);
+		return policy_refuse(err, errlen, "%s: given more than once", key_name[k]);
 	rd->rd_seen |= 1u << k;
 	switch (k) {
 	case KEY_STRIPES:
@@ -273,18 +277,18 @@ static int put_groups(struct reading *rd)
 		if (!rd->rd_group[m + 1])
 			continue;
 		if (m >= rd->rd_lp.lp_mirrors)
-			return refuse(rd->rd_err, rd->rd_errlen,
-				      "group%d: mirrors=%u, counted from 0", m,
-				      rd->rd_lp.lp_mirrors);
+			return policy_refuse(rd->rd_err, rd->rd_errlen,
+					     "group%d: mirrors=%u, counted from 0", m,
+					     rd->rd_lp.lp_mirrors);
 		if (m >= 0)
 			snprintf(policy_number, sizeof(policy_number), "%d", m);
 		at += (size_t)snprintf(out + at, LO_GROUPS_LEN - at, "%sgroup%s=%.*s",
 				       at ? "," : "", policy_number, (int)rd->rd_group_len[m + 1],
 				       rd->rd_group[m + 1]);
 		if (at >= LO_GROUPS_LEN)
-			return refuse(rd->rd_err, rd->rd_errlen,
-				      "groups: expected at most %d characters in all",
-				      LO_GROUPS_LEN - 1);
+			return policy_refuse(rd->rd_err, rd->rd_errlen,
+					     "groups: expected at most %d characters in all",
+					     LO_GROUPS_LEN - 1);
 	}
 	return 0;
 }
@@ -298,12 +302,12 @@ int lo_policy_parse(const char *text, size_t len, struct lo_policy *p, char *err
 	while (len && (text[len - 1] == '\n' || text[len - 1] == ' '))
 		len--;
 	if (!len)
-		return refuse(err, errlen,
-			      "empty policy: expected KEY=VALUE, with keys " KEYS_TEXT);
+		return policy_refuse(err, errlen,
+				     "empty policy: expected KEY=VALUE, with keys " KEYS_TEXT);
 	/* Every valid text is shorter. */
 	if (len > LO_POLICY_LONGEST)
-		return refuse(err, errlen, "policy: expected at most %d characters",
-			      LO_POLICY_LONGEST);
+		return policy_refuse(err, errlen, "policy: expected at most %d characters",
+				     LO_POLICY_LONGEST);
 	end = text + len;
 	for (const char *at = text; at <= end;) {
 		const char *comma = at < end ? memchr(at, ',', (size_t)(end - at)) : NULL;

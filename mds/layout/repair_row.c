@@ -312,7 +312,7 @@ static int step_err(ctl_status st)
 	}
 }
 
-static void step_take(struct ds_reg_ctl *c, const ctl_response *res)
+static void repair_row_step_take(struct ds_reg_ctl *c, const ctl_response *res)
 {
 	struct lo_rebuild *rb = caa_container_of(c, struct lo_rebuild, rb_ctl);
 
@@ -321,7 +321,7 @@ static void step_take(struct ds_reg_ctl *c, const ctl_response *res)
 		rb->rb_res = res->result.ctl_result_u.rebuild;
 }
 
-static void step_done(struct ds_reg_ctl *c, int err)
+static void repair_row_step_done(struct ds_reg_ctl *c, int err)
 {
 	struct lo_rebuild *rb = caa_container_of(c, struct lo_rebuild, rb_ctl);
 
@@ -400,8 +400,8 @@ void lo_rebuild(struct lo *lo, struct lo_rebuild *rb)
 	memset(&rb->rb_ctl, 0, sizeof(rb->rb_ctl));
 	memset(&rb->rb_res, 0, sizeof(rb->rb_res));
 	rb->rb_ctl.dc_req.op = CTL_OP_REBUILD;
-	rb->rb_ctl.dc_take = step_take;
-	rb->rb_ctl.dc_done = step_done;
+	rb->rb_ctl.dc_take = repair_row_step_take;
+	rb->rb_ctl.dc_done = repair_row_step_done;
 	a->instance_epoch = ns_super(lo->l_ns)->su_boot;
 	a->step = (ctl_rebuild_step)rb->rb_step;
 	lo_ctl_object(lo, rb->rb_ino, rb->rb_incarnation, &rb->rb_map, rb->rb_obj, &a->object);
