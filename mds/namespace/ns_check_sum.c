@@ -35,8 +35,9 @@ static const char *sum_text(const struct ns_sum *s, char *buf)
 	return buf;
 }
 
-static int each_row(struct sum_check *k, uint8_t prefix,
-		    void (*fn)(struct sum_check *k, struct kv_slice key, struct kv_slice val))
+static int ns_check_sum_each(struct sum_check *k, uint8_t prefix,
+			     void (*fn)(struct sum_check *k, struct kv_slice key,
+					struct kv_slice val))
 {
 	struct kv_slice p = ns_slice(&prefix, 1), key, val;
 	struct kv_scan sc;
@@ -302,12 +303,12 @@ int ns_check_sums(struct kv_txn *t, void (*bad)(void *arg, const char *line), vo
 			check_counted(&k, &w->w_dirs[n]);
 		for (size_t n = 0; n < w->w_ndirs; n++)
 			check_dir_sum(&k, &w->w_dirs[n]);
-		err = each_row(&k, NS_K_UNPUSHED, check_unpushed);
+		err = ns_check_sum_each(&k, NS_K_UNPUSHED, check_unpushed);
 	}
 	if (!err)
-		err = each_row(&k, NS_K_USER, check_user_row);
+		err = ns_check_sum_each(&k, NS_K_USER, check_user_row);
 	if (!err)
-		err = each_row(&k, NS_K_LINK, check_link);
+		err = ns_check_sum_each(&k, NS_K_LINK, check_link);
 	if (!err)
 		err = ns_trash_users(t, check_trash_user, &k);
 	if (!err) {

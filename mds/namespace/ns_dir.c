@@ -28,8 +28,8 @@ static int ns_dir_damaged(uint64_t dir)
 	return -EIO;
 }
 
-static int find(struct ns *ns, struct kv_txn *t, uint64_t dir, const char *name, size_t len,
-		struct find *f)
+static int ns_dir_find(struct ns *ns, struct kv_txn *t, uint64_t dir, const char *name, size_t len,
+		       struct find *f)
 {
 	uint64_t hash = ns_name_hash(ns->n_super.su_dir_key, name, len), free = hash, at;
 	uint8_t k[NS_KEY_DIRENT];
@@ -77,7 +77,7 @@ int ns_lookup(struct ns *ns, struct kv_txn *t, uint64_t dir, const char *name, s
 
 	err = ns_name_check(name, len);
 	if (!err)
-		err = find(ns, t, dir, name, len, &f);
+		err = ns_dir_find(ns, t, dir, name, len, &f);
 	if (err)
 		return err;
 	if (f.f_found) {
@@ -352,7 +352,7 @@ int ns_create(struct ns *ns, struct kv_txn *t, const struct ns_create_args *a, s
 	if (!err)
 		err = ns_permission(&dir.h_i, a->a_cred, 1);
 	if (!err)
-		err = find(ns, t, a->a_dir, a->a_name, a->a_len, &f);
+		err = ns_dir_find(ns, t, a->a_dir, a->a_name, a->a_len, &f);
 	if (err)
 		return err;
 	if (f.f_found)
@@ -411,7 +411,7 @@ int ns_link(struct ns *ns, struct kv_txn *t, uint64_t ino, uint64_t dirino, cons
 	if (!err)
 		err = ns_permission(&dir.h_i, cr, 1);
 	if (!err)
-		err = find(ns, t, dirino, name, len, &f);
+		err = ns_dir_find(ns, t, dirino, name, len, &f);
 	if (err)
 		return err;
 	if (f.f_found)
@@ -473,7 +473,7 @@ int ns_remove(struct ns *ns, struct kv_txn *t, uint64_t dirino, const char *name
 	if (!err)
 		err = ns_permission(&dir.h_i, cr, 1);
 	if (!err)
-		err = find(ns, t, dirino, name, len, &f);
+		err = ns_dir_find(ns, t, dirino, name, len, &f);
 	if (err)
 		return err;
 	if (!f.f_found)
@@ -584,12 +584,12 @@ static int rename_find(struct ns *ns, struct kv_txn *t, struct rename *r, uint64
 	if (!err)
 		err = ns_permission(r->rn_dp, cr, 1);
 	if (!err)
-		err = find(ns, t, sdir, sname, slen, &r->rn_from);
+		err = ns_dir_find(ns, t, sdir, sname, slen, &r->rn_from);
 	if (err)
 		return err;
 	if (!r->rn_from.f_found)
 		return -ENOENT;
-	err = find(ns, t, ddir, dname, dlen, &r->rn_to);
+	err = ns_dir_find(ns, t, ddir, dname, dlen, &r->rn_to);
 	if (!err)
 		err = hold_entry(ns, t, sdir, &r->rn_from, &r->rn_moved);
 	if (!err && r->rn_to.f_found)
@@ -670,7 +670,7 @@ int ns_dir_room(struct ns *ns, struct kv_txn *t, uint64_t dir, const char *name,
 	if (!err && d.i_type != NS_DIR)
 		err = -ENOTDIR;
 	if (!err)
-		err = find(ns, t, dir, name, len, &f);
+		err = ns_dir_find(ns, t, dir, name, len, &f);
 	if (err)
 		return err;
 	if (f.f_found)
@@ -686,7 +686,7 @@ int ns_dir_attach(struct ns *ns, struct kv_txn *t, const struct ns_name *at,
 	int err = ns_inode_copy_dir(ns, t, at->nm_dir, &dir);
 
 	if (!err)
-		err = find(ns, t, at->nm_dir, at->nm_name, at->nm_len, &f);
+		err = ns_dir_find(ns, t, at->nm_dir, at->nm_name, at->nm_len, &f);
 	if (!err)
 		err = dirent_put(t, at->nm_dir, f.f_slot, i->i_ino, i->i_type, at->nm_name,
 				 at->nm_len);

@@ -284,8 +284,8 @@ static int sums_user_add(struct kv_txn *t, struct ns_inode_held *dir, struct ns_
 }
 
 /* Adds to the sum of a held directory, and to what a user has: both may be NULL. */
-static int sums_add(struct ns *ns, struct kv_txn *t, struct ns_inode_held *dir,
-		    const struct ns_sum *delta, uint32_t uid, const struct ns_sum *users)
+static int ns_sum_sums_add(struct ns *ns, struct kv_txn *t, struct ns_inode_held *dir,
+			   const struct ns_sum *delta, uint32_t uid, const struct ns_sum *users)
 {
 	uint8_t k[NS_KEY_INODE];
 	struct ns_sums_rec r;
@@ -360,7 +360,7 @@ int ns_sum_enter(struct ns *ns, struct kv_txn *t, struct ns_inode_held *dir,
 {
 	struct ns_sum s = ns_sum_of(i);
 
-	return sums_add(ns, t, dir, &s, i->i_uid, &s);
+	return ns_sum_sums_add(ns, t, dir, &s, i->i_uid, &s);
 }
 
 /* A directory that goes is empty: what its parent has counted of it goes too, and the parts of
@@ -386,10 +386,10 @@ static int leave_dir(struct ns *ns, struct kv_txn *t, struct ns_inode_held *dir,
 		err = 0;
 	atomic_fetch_sub_explicit(&ns->n_unpushed, 1, memory_order_relaxed);
 	if (!err)
-		err = sums_add(ns, t, dir, &counted, 0, NULL);
+		err = ns_sum_sums_add(ns, t, dir, &counted, 0, NULL);
 	while (!err && n--)
 		if (!ns_sum_zero(&users[n].us_sum))
-			err = sums_add(ns, t, dir, NULL, users[n].us_uid, &users[n].us_sum);
+			err = ns_sum_sums_add(ns, t, dir, NULL, users[n].us_uid, &users[n].us_sum);
 	return err;
 }
 
@@ -400,7 +400,7 @@ int ns_sum_leave(struct ns *ns, struct kv_txn *t, struct ns_inode_held *dir,
 	int err = i->i_type == NS_DIR ? leave_dir(ns, t, dir, i) : 0;
 
 	s = negative(&s);
-	return err ? err : sums_add(ns, t, dir, &s, i->i_uid, &s);
+	return err ? err : ns_sum_sums_add(ns, t, dir, &s, i->i_uid, &s);
 }
 
 int ns_sum_name(struct kv_txn *t, uint64_t ino, uint64_t dir)
@@ -421,7 +421,7 @@ static int sums_add_to(struct ns *ns, struct kv_txn *t, uint64_t ino, const stru
 
 	if (err)
 		return err == -ESTALE || err == -ENOTDIR || err == -EIO ? 0 : err;
-	err = sums_add(ns, t, &dir, delta, uid, users);
+	err = ns_sum_sums_add(ns, t, &dir, delta, uid, users);
 	return err ? err : ns_inode_put(t, &dir.h_i);
 }
 
@@ -460,12 +460,12 @@ int ns_sum_unname(struct ns *ns, struct kv_txn *t, struct ns_inode *i, struct ns
 		return err;
 	err = ns_link_put(t, i->i_ino, to, names - 1);
 	if (!err)
-		err = sums_add(ns, t, dir, &less, 0, NULL);
+		err = ns_sum_sums_add(ns, t, dir, &less, 0, NULL);
 	if (err)
 		return err;
 	i->i_parent = to;
 	if (other && other->h_i.i_ino == to)
-		return sums_add(ns, t, other, &s, 0, NULL);
+		return ns_sum_sums_add(ns, t, other, &s, 0, NULL);
 	return sums_add_to(ns, t, to, &s, 0, NULL);
 }
 
@@ -494,8 +494,8 @@ int ns_sum_move(struct ns *ns, struct kv_txn *t, struct ns_inode *i, struct ns_i
 	i->i_parent = to->h_i.i_ino;
 	less = negative(&s);
 	if (!err)
-		err = sums_add(ns, t, from, &less, 0, NULL);
-	return err ? err : sums_add(ns, t, to, &s, 0, NULL);
+		err = ns_sum_sums_add(ns, t, from, &less, 0, NULL);
+	return err ? err : ns_sum_sums_add(ns, t, to, &s, 0, NULL);
 }
 
 int ns_sum_changed(struct ns *ns, struct kv_txn *t, const struct ns_inode *i,
@@ -516,9 +516,9 @@ int ns_sum_changed(struct ns *ns, struct kv_txn *t, const struct ns_inode *i,
 	err = ns_inode_copy_dir(ns, t, i->i_parent, &dir);
 	if (err)
 		return err == -ESTALE || err == -ENOTDIR || err == -EIO ? 0 : err;
-	err = sums_add(ns, t, &dir, &delta, uid, &less);
+	err = ns_sum_sums_add(ns, t, &dir, &delta, uid, &less);
 	if (!err)
-		err = sums_add(ns, t, &dir, NULL, i->i_uid, &is);
+		err = ns_sum_sums_add(ns, t, &dir, NULL, i->i_uid, &is);
 	return err ? err : ns_inode_put(t, &dir.h_i);
 }
 
@@ -553,7 +553,7 @@ static int push_to_parent(struct ns *ns, struct kv_txn *t, uint64_t parent,
 
 	if (err)
 		return err == -ESTALE || err == -ENOTDIR || err == -EIO ? 0 : err;
-	err = sums_add(ns, t, &up, delta, 0, NULL);
+	err = ns_sum_sums_add(ns, t, &up, delta, 0, NULL);
 	if (!err)
 		err = ns_inode_put(t, &up.h_i);
 	fold_list_add(l, parent);
@@ -561,7 +561,7 @@ static int push_to_parent(struct ns *ns, struct kv_txn *t, uint64_t parent,
 }
 
 /* A row of a directory that is missing or damaged stays: the checker names it. */
-static int push(struct ns *ns, struct kv_txn *t, uint64_t ino, struct fold_list *l)
+static int ns_sum_push_one(struct ns *ns, struct kv_txn *t, uint64_t ino, struct fold_list *l)
 {
 	struct ns_sum_user users[NS_SUM_USERS];
 	struct ns_inode_held dir;
@@ -633,7 +633,7 @@ int ns_sum_fold(struct ns *ns, struct kv_txn *t, uint64_t *from)
 		atomic_store(&ns->n_unpushed, 0);
 	*from = l.fl_n == FOLD_ROWS ? l.fl_ino[l.fl_n - 1] + 1 : 0;
 	for (unsigned step = 0; !err && l.fl_n && step < FOLD_STEPS; step++)
-		err = push(ns, t, l.fl_ino[--l.fl_n], &l);
+		err = ns_sum_push_one(ns, t, l.fl_ino[--l.fl_n], &l);
 	return err;
 }
 

@@ -207,7 +207,7 @@ static int names_compare(const void *a, const void *b)
 
 /* The names of one file, [at, end) of w_names: it counts at one of them, and the others are further
  * names. What stays of them goes to *out on. */
-static int walk_file(struct ns_sum_walk *w, size_t at, size_t end, size_t *out)
+static int ns_sum_walk_file(struct ns_sum_walk *w, size_t at, size_t end, size_t *out)
 {
 	uint64_t home = w->w_names[at].nm_dir;
 	struct ns_inode i;
@@ -251,7 +251,7 @@ static int walk_files(struct ns_sum_walk *w)
 		for (end = at + 1; end < w->w_nnames; end++)
 			if (w->w_names[end].nm_ino != w->w_names[at].nm_ino)
 				break;
-		err = walk_file(w, at, end, &out);
+		err = ns_sum_walk_file(w, at, end, &out);
 	}
 	w->w_nnames = out;
 	return err;

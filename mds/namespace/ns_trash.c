@@ -326,7 +326,7 @@ static int expiry_put(struct kv_txn *t, uint64_t expires, uint64_t ino)
 	return kv_put(t, trash_key(k, OF_EXPIRY, expires, ino), ns_slice(&version, 1));
 }
 
-static int entry_put(struct kv_txn *t, const struct ns_trash *e, const struct ns_inode *i)
+static int ns_trash_entry_put(struct kv_txn *t, const struct ns_trash *e, const struct ns_inode *i)
 {
 	uint8_t k[NS_KEY_TRASH_MAX], buf[NS_TRASH_VAL_MAX];
 	struct ns_trash_at_rec r = {.ta_version = NS_VERSION,
@@ -371,13 +371,13 @@ int ns_trash_put(struct ns *ns, struct kv_txn *t, struct ns_inode *i, const stru
 		err = ns_inode_put(t, i);
 		if (!err && fo->f_keep_open(fo->f_arg, i->i_ino))
 			err = kv_put(t, ns_key_ino(k, NS_K_ORPHAN, i->i_ino), ns_slice("\x01", 1));
-		return err ? err : entry_put(t, &e, i);
+		return err ? err : ns_trash_entry_put(t, &e, i);
 	}
 	e.tr_inode = ns_slice(buf, ns_inode_encode(i, buf));
 	err = kv_del(t, ns_key_ino(k, NS_K_INODE, i->i_ino));
 	if (!err)
 		err = ns_inode_freed(ns, t);
-	return err ? err : entry_put(t, &e, i);
+	return err ? err : ns_trash_entry_put(t, &e, i);
 }
 
 /* ---- out ---- */
@@ -465,7 +465,7 @@ const uint8_t *ns_trash_aside_kind(struct kv_slice key)
 }
 
 /* 1: the row was there, and now has a key under which nothing looks for it. */
-static int row_aside(struct kv_txn *t, struct kv_slice key)
+static int ns_trash_row_aside(struct kv_txn *t, struct kv_slice key)
 {
 	uint8_t k[KV_KEY_MAX], *copy;
 	struct kv_slice val;
@@ -493,7 +493,7 @@ int ns_trash_aside(struct kv_txn *t, struct kv_slice key, uint64_t ino)
 	uint8_t k[NS_KEY_TRASH_MAX], from[NS_KEY_TRASH_MAX];
 	struct ns_trash e = {.tr_ino = ino}, got;
 	struct kv_slice val, entry;
-	int rc = key.s_len ? row_aside(t, key) : 1;
+	int rc = key.s_len ? ns_trash_row_aside(t, key) : 1;
 
 	if (rc <= 0 || !ino)
 		return rc;
@@ -512,7 +512,7 @@ int ns_trash_aside(struct kv_txn *t, struct kv_slice key, uint64_t ino)
 		if (rc && rc != -ENOENT)
 			return rc;
 	}
-	rc = row_aside(t, entry);
+	rc = ns_trash_row_aside(t, entry);
 	return rc < 0 ? rc : 1;
 }
 
@@ -648,7 +648,7 @@ int ns_trash_restore(struct ns *ns, struct kv_txn *t, uint64_t ino, uint64_t dir
 /* ---- lists and paths ---- */
 
 /* Behind which key a scan goes on. */
-static struct kv_slice behind(uint8_t *buf, struct kv_slice key)
+static struct kv_slice ns_trash_behind(uint8_t *buf, struct kv_slice key)
 {
 	if (key.s_data != buf)
 		memcpy(buf, key.s_data, key.s_len);
@@ -716,7 +716,8 @@ int ns_trash_each(struct kv_txn *t, const struct ns_trash_at *at,
 			     .tr_hash = at->ta_hash,
 			     .tr_removed = at->ta_removed,
 			     .tr_ino = at->ta_ino};
-	struct kv_slice from = at->ta_dir ? behind(k, entry_key(k, &e)) : ns_slice(prefix, 2);
+	struct kv_slice from =
+		at->ta_dir ? ns_trash_behind(k, entry_key(k, &e)) : ns_slice(prefix, 2);
 
 	return trash_scan(t, ns_slice(prefix, 2), from, fn, arg);
 }
@@ -726,8 +727,8 @@ int ns_trash_by_expiry(struct kv_txn *t, uint64_t expires, uint64_t ino,
 {
 	static const uint8_t prefix[2] = {NS_K_TRASH, OF_EXPIRY};
 	uint8_t k[NS_KEY_TRASH_MAX + 1];
-	struct kv_slice from =
-		expires ? behind(k, trash_key(k, OF_EXPIRY, expires, ino)) : ns_slice(prefix, 2);
+	struct kv_slice from = expires ? ns_trash_behind(k, trash_key(k, OF_EXPIRY, expires, ino))
+				       : ns_slice(prefix, 2);
 
 	return trash_scan(t, ns_slice(prefix, 2), from, fn, arg);
 }
