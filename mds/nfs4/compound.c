@@ -776,7 +776,7 @@ static bool is_utf8(const uint8_t *p, uint32_t len)
 	return true;
 }
 
-static void trace_begin(struct compound *c)
+static void compound_trace_begin(struct compound *c)
 {
 	uint64_t from[2];
 	uint16_t port = trace_address(rpc_conn_peer(c->call->c_conn), from);
@@ -819,7 +819,7 @@ void op_dispatch(struct rpc_call *call, void *arg)
 		rpc_reply_error(call, RPC_A_GARBAGE_ARGS);
 		return;
 	}
-	trace_begin(c);
+	compound_trace_begin(c);
 	snapshot_check(c->th);
 	xdr_put_u32(c->out, 0); /* status, patched at the end: call->c_body */
 	xdr_put_opaque(c->out, tag, taglen);

@@ -783,14 +783,14 @@ static void copy_end(struct op_copy *j)
 }
 
 /* The job of the compound, which waits for it. */
-static struct op_copy *copy_of(struct compound *c)
+static struct op_copy *copy_job_of(struct compound *c)
 {
 	return ((struct copy_args *)c->scratch)->job;
 }
 
 static int copy_answer_run(struct kv_op *op, struct kv_txn *t)
 {
-	return copy_stale(copy_of(op_of(op)), t);
+	return copy_stale(copy_job_of(op_of(op)), t);
 }
 
 static void copy_put(struct compound *c, struct xdr_out *x, struct op_after *after)
@@ -808,7 +808,7 @@ static void copy_put(struct compound *c, struct xdr_out *x, struct op_after *aft
  * what others have written since. */
 static nfsstat4 copy_durable(struct compound *c, int err)
 {
-	const struct op_copy *j = copy_of(c);
+	const struct op_copy *j = copy_job_of(c);
 
 	(void)err;
 	if (j->done)
@@ -819,13 +819,13 @@ static nfsstat4 copy_durable(struct compound *c, int err)
 
 static nfsstat4 copy_answered(struct compound *c, int err)
 {
-	return copy_recalls(copy_of(c), err, op_wake, c) ? op_await_client(c, copy_reply)
-							 : copy_reply(c, 0);
+	return copy_recalls(copy_job_of(c), err, op_wake, c) ? op_await_client(c, copy_reply)
+							     : copy_reply(c, 0);
 }
 
 static nfsstat4 copy_reply(struct compound *c, int err)
 {
-	struct op_copy *j = copy_of(c);
+	struct op_copy *j = copy_job_of(c);
 	/* After a failure the client gets a short copy of what was done. It meets the failure when
 	 * it goes on (section 15.2.3). */
 	nfsstat4 st = j->done ? NFS4_OK : op_data_status(j->err);

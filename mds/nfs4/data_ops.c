@@ -474,7 +474,7 @@ static bool all_zero(const uint8_t *p, size_t n)
 }
 
 /* How many bytes from p on are of one kind: zeros in whole steps of the file, or other bytes? */
-static uint32_t run_of(const uint8_t *p, uint32_t left, uint64_t off, bool *zero)
+static uint32_t data_ops_run_of(const uint8_t *p, uint32_t left, uint64_t off, bool *zero)
 {
 	uint32_t n = 0;
 
@@ -501,7 +501,7 @@ static uint32_t read_plus_segment(const uint8_t *p, uint32_t left, uint64_t off,
 	*hole = false;
 	while (n < left) {
 		bool zero;
-		uint32_t run = run_of(p + n, left - n, off + n, &zero);
+		uint32_t run = data_ops_run_of(p + n, left - n, off + n, &zero);
 
 		if (zero && (run >= HOLE_MIN || run == left)) {
 			*hole = !n;

@@ -15,7 +15,7 @@
 #define EXID_ARGS    0x40070103u
 #define EXID_ARGS_42 0x4u /* SUPP_FENCE_OPS, RFC 7862 section 14.1 */
 
-static bool listed(const char *list, const char *name)
+static bool exchange_id_listed(const char *list, const char *name)
 {
 	while (list && *list) {
 		size_t n = strcspn(list, ",");
@@ -49,7 +49,7 @@ static bool impl_stripes(const struct mds *m, const char *name, uint32_t len)
 	if (sscanf(buf, "Linux %u.%u", &major, &minor) == 2 &&
 	    (major > 6 || (major == 6 && minor >= 18)))
 		return true;
-	return !strcmp(buf, WEFT_CLIENT_NAME) || listed(m->m_striping, buf);
+	return !strcmp(buf, WEFT_CLIENT_NAME) || exchange_id_listed(m->m_striping, buf);
 }
 
 static void put_exchange_id(struct compound *c, struct st_client *cl, bool confirmed)

@@ -161,7 +161,7 @@ static void idmap_ask_run(struct work *w)
 
 /* n_lock is held. With a full queue e stays as it is: the next operation that needs e tries
  * again. */
-static void ask(struct names *n, struct name *e)
+static void idmap_ask(struct names *n, struct name *e)
 {
 	struct ask *a = e->n_asking ? NULL : calloc(1, sizeof(*a));
 
@@ -186,7 +186,7 @@ static struct name *name_get(struct names *n, enum kind kind, uint32_t id, const
 	if (!e)
 		e = name_new(n, kind, id, text);
 	if (e && (!e->n_answered || clock_mono_ns() > e->n_due_ns))
-		ask(n, e);
+		idmap_ask(n, e);
 	return e && e->n_answered ? e : NULL;
 }
 
@@ -220,7 +220,7 @@ void op_put_who(struct compound *c, struct xdr_out *x, uint32_t id, bool group)
 }
 
 /* "0" .. "4294967294", without leading zeros. */
-static bool get_number(const uint8_t *p, uint32_t len, uint32_t *id)
+static bool idmap_get_number(const uint8_t *p, uint32_t len, uint32_t *id)
 {
 	uint64_t v = 0;
 
@@ -242,7 +242,7 @@ nfsstat4 op_get_who(struct compound *c, const uint8_t *p, uint32_t len, bool gro
 	nfsstat4 st;
 	struct name *e;
 
-	if (get_number(p, len, id))
+	if (idmap_get_number(p, len, id))
 		return NFS4_OK;
 	if (!n || !len || len >= sizeof(text) || !memchr(p, '@', len) || memchr(p, 0, len))
 		return NFS4ERR_BADOWNER;

@@ -139,7 +139,7 @@ static uint32_t most_bytes(const struct compound *c)
 }
 
 /* locked: makes the session of a confirmed client, and puts the reply. */
-static nfsstat4 session_make(struct compound *c, struct create_session *a, struct st_client *cl)
+static nfsstat4 op_session_make(struct compound *c, struct create_session *a, struct st_client *cl)
 {
 	struct st_session *s;
 	size_t at = c->out->x_len;
@@ -277,7 +277,7 @@ nfsstat4 op_create_session(struct compound *c)
 	} else if (cl->cl_confirming) {
 		status = NFS4ERR_DELAY; /* a retry while the first request is under way */
 	} else if (cl->cl_recorded) {
-		status = session_make(c, a, cl);
+		status = op_session_make(c, a, cl);
 	} else {
 		memcpy(a->owner, cl->cl_owner, cl->cl_owner_len);
 		a->owner_len = cl->cl_owner_len;
@@ -375,7 +375,7 @@ static nfsstat4 create_session_confirm(struct compound *c)
 		cl->cl_boot = st_record_known(st, cl->cl_key) && !a->barred;
 		atomic_store(&cl->cl_may_reclaim,
 			     st_in_grace(st) && st_record_reclaims(st, cl->cl_key));
-		status = session_make(c, a, cl);
+		status = op_session_make(c, a, cl);
 	}
 	st_all_unlock(st);
 	return status;
