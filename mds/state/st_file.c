@@ -36,7 +36,7 @@ static void count_unwatch(void)
 	atomic_fetch_add(&unwatches[i].u_n, 1);
 }
 
-static _Atomic uint32_t *watch_of(uint64_t ino)
+static _Atomic uint32_t *st_file_watch_of(uint64_t ino)
 {
 	return &watched[hash_u64(ino) % (sizeof(watched) / sizeof(watched[0]))];
 }
@@ -44,14 +44,14 @@ static _Atomic uint32_t *watch_of(uint64_t ino)
 void st_file_watch(struct st_file *f)
 {
 	if (!f->f_watched)
-		atomic_fetch_add(watch_of(f->f_ino), 1);
+		atomic_fetch_add(st_file_watch_of(f->f_ino), 1);
 	f->f_watched = true;
 }
 
 static void st_file_unwatch(uint64_t ino)
 {
 	count_unwatch();
-	atomic_fetch_sub(watch_of(ino), 1);
+	atomic_fetch_sub(st_file_watch_of(ino), 1);
 }
 
 static void file_unwatch(struct st_file *f)
@@ -65,7 +65,7 @@ static void file_unwatch(struct st_file *f)
 
 bool st_watched(uint64_t ino)
 {
-	return atomic_load(watch_of(ino)) != 0;
+	return atomic_load(st_file_watch_of(ino)) != 0;
 }
 
 struct st_file *st_file_get(struct st *st, uint64_t ino, bool make)
@@ -187,7 +187,7 @@ struct st_open *st_deleg_new(struct st *st, struct st_file *f, struct st_client 
 	dg->dg_given_ns = st_now_ns(st);
 	memcpy(dg->dg_fh, fh, fhlen);
 	dg->dg_fhlen = fhlen;
-	atomic_fetch_add(watch_of(f->f_ino), 1);
+	atomic_fetch_add(st_file_watch_of(f->f_ino), 1);
 	metric_add(st->st_deleg_given[type == OPEN_DELEGATE_WRITE], 1);
 	return o;
 }
