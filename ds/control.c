@@ -87,14 +87,14 @@ struct ds_control {
 	struct loop_msg dc_stop;
 };
 
-static void join(struct ds_control *c);
+static void control_join(struct ds_control *c);
 static void join_send(struct ds_control *c);
 static const char *join_refusal(const struct ds_control *c, ctl_status st);
-static void beat(struct ds_control *c);
+static void control_beat(struct ds_control *c);
 
 /* ---- the lease ---- */
 
-static struct ds_lease *lease_of(struct ds_control *c)
+static struct ds_lease *control_lease(struct ds_control *c)
 {
 	struct ds_fs *f = atomic_load(&c->dc_fs);
 
@@ -103,7 +103,7 @@ static struct ds_lease *lease_of(struct ds_control *c)
 
 static void lease_set(struct ds_control *c, uint64_t sent_ns, uint32_t lease_ms)
 {
-	struct ds_lease *le = lease_of(c);
+	struct ds_lease *le = control_lease(c);
 	uint64_t ms = lease_ms < c->dc_ds->d_lease_ms ? lease_ms : c->dc_ds->d_lease_ms;
 
 	if (le)
@@ -137,9 +137,9 @@ static void timer_fire(struct loop_timer *t)
 	if (!c->dc_ready)
 		return;
 	if (atomic_load(&c->dc_joined))
-		beat(c);
+		control_beat(c);
 	else
-		join(c);
+		control_join(c);
 }
 
 /* ---- why this server has not joined ---- */
@@ -282,9 +282,9 @@ static void joined(struct loop_msg *m)
 	} else if (jw->jw_unkept) {
 		/* Join again without join numbers: then this server can serve, and the MDS will not
 		 * take a later start of it for a restored store. */
-		join(c);
+		control_join(c);
 	} else {
-		atomic_store(&lease_of(c)->le_striped2_ns, jw->jw_striped2_ns);
+		atomic_store(&control_lease(c)->le_striped2_ns, jw->jw_striped2_ns);
 		c->dc_instance = jw->jw_res.instance_epoch;
 		c->dc_traffic = jw->jw_traffic;
 		c->dc_backoff_ms = BACKOFF_MIN_MS;
@@ -512,7 +512,7 @@ static struct ds_seen seen(struct ds_store *s, struct ds_fs *f)
 	return f ? of : (struct ds_seen){.sn_start = of.sn_start, .sn_start_id = of.sn_start_id};
 }
 
-static void join(struct ds_control *c)
+static void control_join(struct ds_control *c)
 {
 	/* Two addresses of one MDS would take the server from each other. */
 	const struct ds_control *beside = joined_at(c->dc_ds, atomic_load(&c->dc_fs), c, true);
@@ -606,7 +606,7 @@ _Static_assert(offsetof(ctl_heartbeat2_args, heartbeat) == 0, "HEARTBEAT2 begins
 static void rejoin(struct ds_control *c)
 {
 	atomic_store(&c->dc_joined, false);
-	join(c);
+	control_join(c);
 }
 
 static void beat_done(void *arg, int err, const ctl_response *res)
@@ -650,7 +650,7 @@ static void beat_done(void *arg, int err, const ctl_response *res)
 
 /* Time spent in calls, divided by time: the average number of calls in progress. A call counts when
  * it ends. */
-static uint32_t load(struct ds_control *c)
+static uint32_t control_load(struct ds_control *c)
 {
 	uint64_t now = clock_boot_ns(), busy = ds_nfs3_busy_us(),
 		 passed = (now - c->dc_load_ns) / 1000, l;
@@ -661,7 +661,7 @@ static uint32_t load(struct ds_control *c)
 	return l < UINT32_MAX ? (uint32_t)l : UINT32_MAX;
 }
 
-static void beat(struct ds_control *c)
+static void control_beat(struct ds_control *c)
 {
 	struct ds *d = c->dc_ds;
 	ctl_request req = {.op = c->dc_traffic ? CTL_OP_HEARTBEAT2 : CTL_OP_HEARTBEAT};
@@ -675,7 +675,7 @@ static void beat(struct ds_control *c)
 	ds_store_space(d->d_store, &capacity, &available);
 	a->capacity = capacity;
 	a->available = available;
-	a->load = load(c);
+	a->load = control_load(c);
 	if (c->dc_traffic) {
 		ctl_more_put(&traffic, CTL_MORE_TRAFFIC,
 			     (uint64_t[]){metric_value(ds_m_read_bytes),
@@ -741,7 +741,7 @@ static void control_ready(struct ctl_chan *ch, int err, void *arg)
 	if (ctl_chan_protocol(ch) < CTL_PROTOCOL)
 		log_info("control: the MDS speaks protocol %u, this data server up to %u",
 			 ctl_chan_protocol(ch), CTL_PROTOCOL);
-	join(c);
+	control_join(c);
 }
 
 /* Called while there are keys of this server's own, of some file system. */

@@ -367,7 +367,7 @@ static bool orders_of(const struct ds_fs *f, const ctl_orders_args *a)
 	return true;
 }
 
-static bool stats_of(const struct ds_fs *f, const ctl_stat_args *a)
+static bool control_serve_stats(const struct ds_fs *f, const ctl_stat_args *a)
 {
 	for (unsigned i = 0; i < a->objects.objects_len; i++)
 		if (a->objects.objects_val[i].fs != ds_fs_number(f))
@@ -384,7 +384,7 @@ static bool serve_own(const struct ds_fs *f, const ctl_request *rq)
 	case CTL_OP_ORDERS:
 		return orders_of(f, &rq->ctl_request_u.orders);
 	case CTL_OP_STAT:
-		return stats_of(f, &rq->ctl_request_u.stat);
+		return control_serve_stats(f, &rq->ctl_request_u.stat);
 	case CTL_OP_SEEK:
 		return rq->ctl_request_u.seek.object.fs == fs;
 	case CTL_OP_CHANGE:

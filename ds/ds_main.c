@@ -84,7 +84,7 @@ static const struct rpc_program programs[] = {
 
 /* ---- configuration ---- */
 
-static int usage(FILE *f)
+static int ds_main_usage(FILE *f)
 {
 	fprintf(f, "usage: weft-ds [-c FILE] [-o KEY=VALUE]... [--check[=values] | --plan]\n"
 		   "  -c, --config FILE   configuration file\n"
@@ -238,7 +238,7 @@ static void listen_failed(struct start *st, int i, int err)
 
 /* Before the loops run: the kernel queues connections that arrive until then. If RDMA is configured
  * as well, the sockets refuse connections until RDMA is ready. */
-static int main_listen_all(struct start *st)
+static int ds_main_listen_all(struct start *st)
 {
 	const struct rpc_service svc = service(st);
 	int err = 0;
@@ -259,7 +259,7 @@ static int main_listen_all(struct start *st)
 	return err;
 }
 
-static int open_all(struct start *st)
+static int ds_main_open_all(struct start *st)
 {
 	int err = 0;
 
@@ -274,7 +274,7 @@ static int open_all(struct start *st)
 static int start_services(struct start *st)
 {
 	char netid[16], uaddr[80], text[80];
-	int err = open_all(st);
+	int err = ds_main_open_all(st);
 
 	if (err)
 		return err;
@@ -333,7 +333,7 @@ static void *main_thread_run(void *arg)
 	return NULL;
 }
 
-static int main_make_loops(unsigned n, bool poll, char *err, size_t errlen)
+static int ds_main_make_loops(unsigned n, bool poll, char *err, size_t errlen)
 {
 	int e = 0;
 
@@ -394,25 +394,25 @@ static void main_trace(void *arg, const struct http_req *rq, struct http_reply *
 
 static struct live *live; /* the keys that change while this process runs */
 
-static void get_config(void *arg, const struct http_req *rq, struct http_reply *rp)
+static void ds_main_get_config(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	(void)arg;
 	live_get(live, rq, rp);
 }
 
-static void put_config(void *arg, const struct http_req *rq, struct http_reply *rp)
+static void ds_main_put_config(void *arg, const struct http_req *rq, struct http_reply *rp)
 {
 	(void)arg;
 	live_put(live, rq, rp);
 }
 
-static void live_log(void *arg, const struct conf *c)
+static void ds_main_live_log(void *arg, const struct conf *c)
 {
 	(void)arg;
 	log_set_level_name(conf_str(c, "log.level"));
 }
 
-static void live_connections(void *arg, const struct conf *c)
+static void ds_main_live_connections(void *arg, const struct conf *c)
 {
 	(void)arg;
 	rpc_limit_set(&ds.d_limit, (uint32_t)conf_int(c, "ds.connections"),
@@ -420,16 +420,16 @@ static void live_connections(void *arg, const struct conf *c)
 }
 
 static const struct live_key live_keys[] = {
-	{"log.level", live_log},
-	{"ds.connections", live_connections},
-	{"ds.connections_of_address", live_connections},
+	{"log.level", ds_main_live_log},
+	{"ds.connections", ds_main_live_connections},
+	{"ds.connections_of_address", ds_main_live_connections},
 };
 
 static const struct http_route routes[] = {
 	{"GET", "/v1/health", HTTP_OPEN, health},
 	{"GET", "/v1/trace", HTTP_READ, main_trace},
-	{"GET", "/v1/config", HTTP_READ, get_config},
-	{"PUT", "/v1/config", HTTP_ADMIN, put_config},
+	{"GET", "/v1/config", HTTP_READ, ds_main_get_config},
+	{"PUT", "/v1/config", HTTP_ADMIN, ds_main_put_config},
 	{"GET", "/v1/openapi.json", HTTP_READ, http_openapi},
 };
 
@@ -457,7 +457,7 @@ static double export_files_gauge(void *arg)
 	return path_files_gauge();
 }
 
-static void certificate_end(struct metric_out *o, void *arg)
+static void ds_main_certificate_end(struct metric_out *o, void *arg)
 {
 	int64_t end = rpc_tls_cert_end(ds.d_tls);
 
@@ -482,7 +482,7 @@ static void metrics_init(void)
 	metric_gauge("weft_ds_open_objects", "Objects in memory.", "", objects_gauge, NULL);
 	metric_family("weft_ds_certificate_end_timestamp_seconds",
 		      "When the certificate ends, in seconds since 1970; absent without TLS.",
-		      certificate_end, NULL);
+		      ds_main_certificate_end, NULL);
 	metric_gauge("weft_ds_rebuild_sessions", "Objects that are being rebuilt.", "",
 		     sessions_gauge, NULL);
 }
@@ -507,7 +507,7 @@ static enum rpc_zerocopy zerocopy(const struct conf *c)
 				     : RPC_ZC_NEVER;
 }
 
-static int main_rdma_check(struct start *st, const struct conf *c, char *err, size_t errlen)
+static int ds_main_rdma_check(struct start *st, const struct conf *c, char *err, size_t errlen)
 {
 	struct addr addr[DS_MAX_ADDRS];
 	int n = addrs_parse("ds.rdma", conf_str(c, "ds.rdma"), RPC_RDMA_PORT, addr, err, errlen);
@@ -624,7 +624,7 @@ static int settings_check(struct settings *se, char *err, size_t errlen)
 			return -EINVAL;
 		}
 	}
-	if (main_rdma_check(st, c, err, errlen))
+	if (ds_main_rdma_check(st, c, err, errlen))
 		return -EINVAL;
 	if (!*conf_str(c, "ds.store")) {
 		snprintf(err, errlen, "ds.store: not set; expected the folder for the objects");
@@ -686,10 +686,10 @@ static int settings_load(struct settings *se, int argc, char **argv)
 		else if (c == 'V')
 			return version_print("weft-ds");
 		else
-			return usage(c == 'h' ? stdout : stderr);
+			return ds_main_usage(c == 'h' ? stdout : stderr);
 	}
 	if (optind != argc)
-		return usage(stderr);
+		return ds_main_usage(stderr);
 	if (conf_load(&se->se_conf, se->se_file, err, sizeof(err)))
 		goto bad;
 	for (unsigned i = 0; i < se->se_nsets; i++)
@@ -790,8 +790,8 @@ static int become_user(struct settings *se, unsigned n, char *err, size_t errlen
 	if (!e)
 		e = make_pool(c, err, errlen);
 	if (!e)
-		e = main_make_loops(n, conf_bool(c, "ds.iopoll"), err, errlen);
-	if (!e && (e = main_listen_all(&se->se_start)))
+		e = ds_main_make_loops(n, conf_bool(c, "ds.iopoll"), err, errlen);
+	if (!e && (e = ds_main_listen_all(&se->se_start)))
 		snprintf(err, errlen, "%s", se->se_start.st_errtext);
 	if (!e && *conf_str(c, "ds.admin")) {
 		http_opts_conf(&web, c, "ds");
@@ -827,7 +827,7 @@ static int exports_open(const struct conf *c, char *err, size_t errlen)
 }
 
 /* Registers the first port of each address family with rpcbind. */
-static void rpcbind_tell(const struct start *st)
+static void ds_main_rpcbind_tell(const struct start *st)
 {
 	uint16_t port[2] = {0};
 
@@ -853,7 +853,7 @@ static int live_start(struct settings *se)
 				});
 }
 
-static int main_serve(struct settings *se, const sigset_t *signals)
+static int ds_main_serve(struct settings *se, const sigset_t *signals)
 {
 	const char *admin = conf_str(se->se_conf, "ds.admin");
 	const char *metrics = conf_str(se->se_conf, "ds.metrics");
@@ -906,7 +906,7 @@ static int main_serve(struct settings *se, const sigset_t *signals)
 	}
 	sd_notify(0, "READY=1");
 	if (rpcbind)
-		rpcbind_tell(&se->se_start);
+		ds_main_rpcbind_tell(&se->se_start);
 	while (!sigwait(signals, &sig) && sig == SIGHUP) {
 		rpc_tls_reload(ds.d_tls);
 		if (live_reload(live, err, sizeof(err)))
@@ -954,7 +954,7 @@ int main(int argc, char **argv)
 	rc = settings_load(&se, argc, argv);
 	if (rc < 0) {
 		version_log();
-		rc = main_serve(&se, &signals);
+		rc = ds_main_serve(&se, &signals);
 	}
 	/* Not exit(): connections are open, and their memory needs no tidying. The file system
 	 * already has all data. */

@@ -137,7 +137,7 @@ static void caps_cluster(struct ds_keys *ks, struct ds_fs_keys *fk, const uint8_
 }
 
 /* The keys of a file system; NULL: there are none yet. */
-static struct ds_fs_keys *find(const struct ds_keys *ks, uint16_t fs)
+static struct ds_fs_keys *key_find_fs(const struct ds_keys *ks, uint16_t fs)
 {
 	for (unsigned i = 0; i < ks->ks_nfs; i++)
 		if (ks->ks_fs[i]->fk_fs == fs)
@@ -166,7 +166,7 @@ static struct ds_fs_keys *add(struct ds_keys *ks, uint16_t fs)
 int ds_keys_meet(struct ds_keys *ks, const struct ds_fs *f)
 {
 	uint16_t fs = (uint16_t)ds_fs_number(f);
-	struct ds_fs_keys *fk = find(ks, fs);
+	struct ds_fs_keys *fk = key_find_fs(ks, fs);
 
 	if (!fk)
 		fk = add(ks, fs);
@@ -234,8 +234,8 @@ static int mine(const struct ds_key *k, const struct ds_identity *id, const char
 /* If this server took the file at an earlier start, the keys that the MDS sent since are newer.
  * Else the file's keys are put in the place of *now. had: 0 where the store has keys. replaced: the
  * store could not keep that *was was before. */
-static int take_file(struct ds_keys *ks, struct ds_store *s, struct ds_key *now, int had,
-		     struct ds_key *was, bool *replaced, char *err, size_t errlen)
+static int key_take_file(struct ds_keys *ks, struct ds_store *s, struct ds_key *now, int had,
+			 struct ds_key *was, bool *replaced, char *err, size_t errlen)
 {
 	struct ds_key given;
 	int e = stored(s, KEY_GIVEN, ks->ks_file.dk_fs, &given, err, errlen);
@@ -278,7 +278,7 @@ static int start_fs(struct ds_keys *ks, struct ds_store *s, uint16_t fs, char *e
 	if (!e && (e = mine(&now, &id, "the key in the store", err, errlen)))
 		return e;
 	if (ks->ks_given && ks->ks_file.dk_fs == fs &&
-	    (e = take_file(ks, s, &now, e, &was, &replaced, err, errlen)))
+	    (e = key_take_file(ks, s, &now, e, &was, &replaced, err, errlen)))
 		return e;
 	e = stored(s, KEY_BEFORE, fs, &before, err, errlen);
 	if (e && e != -ENOENT)
@@ -287,7 +287,7 @@ static int start_fs(struct ds_keys *ks, struct ds_store *s, uint16_t fs, char *e
 		before = was;
 	earlier = replaced || (!e && !memcmp(before.dk_uuid, id.id_uuid, 16));
 	ks->ks_own = true;
-	fk = find(ks, fs);
+	fk = key_find_fs(ks, fs);
 	if (!fk && !(fk = add(ks, fs))) {
 		snprintf(err, errlen, "keys of file system %u: out of memory", fs);
 		return -ENOMEM;
@@ -372,7 +372,7 @@ ctl_status ds_keys_take_key(struct ds_keys *ks, struct ds_fs *f, const struct ds
 	struct ds_key was;
 	static _Atomic bool told; /* log once: the MDS offers the keys again every few seconds */
 	bool own = ds_keys_of(ks, k->dk_fs, &was), others;
-	struct ds_fs_keys *fk = find(ks, k->dk_fs);
+	struct ds_fs_keys *fk = key_find_fs(ks, k->dk_fs);
 	int e;
 
 	if (!fk || k->dk_fs != ds_fs_number(f) || memcmp(k->dk_uuid, ks->ks_key.dk_uuid, 16))
@@ -449,7 +449,7 @@ bool ds_keys_of(struct ds_keys *ks, uint16_t fs, struct ds_key *k)
 
 	memset(k, 0, sizeof(*k));
 	pthread_mutex_lock(&ks->ks_lock);
-	fk = find(ks, fs);
+	fk = key_find_fs(ks, fs);
 	own = fk && fk->fk_own;
 	if (own)
 		*k = fk->fk_key;

@@ -256,7 +256,7 @@ struct ds_op *ds_op_new(struct ds *d, struct rpc_call *call)
 	return op;
 }
 
-static void trace_begin(struct ds_op *op)
+static void nfs3_trace_begin(struct ds_op *op)
 {
 	const struct rpc_call *call = op->op_call;
 	uint64_t from[2];
@@ -467,7 +467,7 @@ void ds_nfs3_dispatch(struct rpc_call *call, void *arg)
 		rpc_reply_error(call, RPC_A_SYSTEM_ERR);
 		return;
 	}
-	trace_begin(op);
+	nfs3_trace_begin(op);
 	if (procs[call->c_proc])
 		procs[call->c_proc](op);
 	else

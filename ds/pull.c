@@ -357,7 +357,7 @@ static int pull_ask_one(struct ask *as, struct ds_fetch *f)
 	return as->as_err;
 }
 
-static const char *why(int err)
+static const char *pull_why(int err)
 {
 	switch (err) {
 	case -EACCES:
@@ -423,7 +423,7 @@ int ds_pull_fetch(struct ds *d, uint64_t ino, const ctl_peer *p, uint32_t count,
 	err = pull_fetch(d, pl, p, count, f);
 	if (err && log_due(&last))
 		log_warn("cannot fetch an object from its source at %s: %s",
-			 p->addrs.addrs_len ? p->addrs.addrs_val[0].uaddr : "?", why(err));
+			 p->addrs.addrs_len ? p->addrs.addrs_val[0].uaddr : "?", pull_why(err));
 	return err;
 }
 
@@ -442,7 +442,7 @@ static ctl_status pull_one(struct ds *d, struct puller *pl, struct ds_session *s
 			log_warn("cannot fetch data for a rebuild from the source at %s: %s",
 				 a->source.addrs.addrs_len ? a->source.addrs.addrs_val[0].uaddr
 							   : "?",
-				 why(err));
+				 pull_why(err));
 		return CTL_SOURCE;
 	}
 	res->size = f.ft_size;

@@ -173,7 +173,7 @@ static double joined_of(const struct ds *d, const struct ds_control_state *cs)
 	return cs->cs_joined;
 }
 
-static double lease_of(const struct ds *d, const struct ds_control_state *cs)
+static double status_lease(const struct ds *d, const struct ds_control_state *cs)
 {
 	return cs->cs_fs ? lease_left(d, cs->cs_fs) : 0;
 }
@@ -185,7 +185,7 @@ static void mds_joined(struct metric_out *o, void *arg)
 
 static void mds_lease(struct metric_out *o, void *arg)
 {
-	mds_each(o, arg, lease_of);
+	mds_each(o, arg, status_lease);
 }
 
 void ds_status_metrics(struct ds *d)

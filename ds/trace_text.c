@@ -45,7 +45,7 @@ static const struct {
 };
 #undef S
 
-static const char *status_name(uint32_t st)
+static const char *trace_text_status(uint32_t st)
 {
 	if (st == DS_TRACE_GARBAGE)
 		return "GARBAGE_ARGS";
@@ -59,7 +59,7 @@ static void end_text(const struct trace_event *e, char out[TRACE_TEXT])
 {
 	uint32_t client = (uint32_t)(e->te_v[0] >> 32);
 	unsigned proc = e->te_v[0] >> 16 & 0xffff;
-	int at = snprintf(out, TRACE_TEXT, "reply %s: %s", status_name(e->te_v[0] & 0xffff),
+	int at = snprintf(out, TRACE_TEXT, "reply %s: %s", trace_text_status(e->te_v[0] & 0xffff),
 			  ds_nfs3_proc_name(proc));
 
 	if (proc == NFS3_READ || proc == NFS3_WRITE)
