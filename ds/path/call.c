@@ -93,7 +93,7 @@ void path_fail(struct path_call *c, enum nfsstat3 st)
 	}
 }
 
-static void call_free(struct path_call *c)
+static void path_call_free(struct path_call *c)
 {
 	path_table_put(c->pcl_table);
 	ask_val_put(c->pcl_names);
@@ -102,7 +102,7 @@ static void call_free(struct path_call *c)
 	free(c);
 }
 
-static void call_reply(struct path_call *c)
+static void path_call_reply(struct path_call *c)
 {
 	struct rpc_call *rpc = c->pcl_rpc;
 	bool garbage = c->pcl_garbage;
@@ -110,7 +110,7 @@ static void call_reply(struct path_call *c)
 	if (c->pcl_put_data && !garbage)
 		path_read_reply(c);
 	metric_observe_us(m_seconds, (clock_mono_ns() - c->pcl_start_ns) / 1000);
-	call_free(c);
+	path_call_free(c);
 	if (garbage)
 		rpc_reply_error(rpc, RPC_A_GARBAGE_ARGS);
 	else
@@ -119,7 +119,7 @@ static void call_reply(struct path_call *c)
 
 static void done_run(struct loop_msg *m)
 {
-	call_reply(caa_container_of(m, struct path_call, pcl_msg));
+	path_call_reply(caa_container_of(m, struct path_call, pcl_msg));
 }
 
 void path_call_done(struct path_call *c)
@@ -133,7 +133,7 @@ static void call_denied(struct path_call *c, enum rpc_auth_stat why)
 	struct rpc_call *rpc = c->pcl_rpc;
 
 	metric_add(m_denied, 1);
-	call_free(c);
+	path_call_free(c);
 	rpc_reply_auth_error(rpc, why);
 }
 
@@ -270,7 +270,7 @@ static void call_submit(struct path_call *c)
 	metric_add(m_busy, 1);
 	path_fail(c, NFS3ERR_JUKEBOX);
 	path_drc_done(c->pcl_path->p_drc, c, false);
-	call_reply(c);
+	path_call_reply(c);
 }
 
 /* ---- on the call's loop ---- */
@@ -308,7 +308,7 @@ static void nfs3_begin(struct path_call *c)
 	if (!c->pcl_x) {
 		metric_add(c->pcl_unknown ? m_busy : m_denied, 1);
 		path_fail(c, c->pcl_unknown ? NFS3ERR_JUKEBOX : NFS3ERR_STALE);
-		call_reply(c);
+		path_call_reply(c);
 		return;
 	}
 	auth = path_auth(c, c->pcl_rule);
@@ -319,7 +319,7 @@ static void nfs3_begin(struct path_call *c)
 	ids_make(c, c->pcl_rule);
 	if (c->pcl_rpc->c_proc == NFS3_READ) {
 		if (!path_read_args(c)) {
-			call_reply(c);
+			path_call_reply(c);
 			return;
 		}
 		rpc_call_expect(c->pcl_rpc, ds_buf_takes(c->pcl_count));
@@ -337,7 +337,7 @@ static void nfs3_begin(struct path_call *c)
 		enum path_drc_verdict v = path_drc_begin(c->pcl_path->p_drc, c);
 
 		if (v == PATH_DRC_KNOWN)
-			call_reply(c);
+			path_call_reply(c);
 		if (v != PATH_DRC_NEW)
 			return;
 	}
@@ -352,7 +352,7 @@ static void mount_begin(struct path_call *c)
 	metric_add(m_busy, 1);
 	c->pcl_rpc->c_reply.bad =
 		true; /* MOUNT has no status for "try later": answer SYSTEM_ERR. */
-	call_reply(c);
+	path_call_reply(c);
 }
 
 static void call_known(struct path_call *c)
@@ -422,7 +422,7 @@ void path_nfs3(struct path *p, struct rpc_call *rpc)
 		c->pcl_garbage = c->pcl_in->bad;
 		if (!c->pcl_garbage)
 			path_fail(c, NFS3ERR_BADHANDLE);
-		call_reply(c);
+		path_call_reply(c);
 		return;
 	}
 	rpc_conn_proven(rpc->c_conn);
@@ -452,7 +452,7 @@ struct load {
 	int l_rc;
 };
 
-static void load_run(void *arg)
+static void path_call_load_run(void *arg)
 {
 	struct load *l = arg;
 
@@ -468,7 +468,7 @@ static int table_replace(struct path *p, char *err, size_t errlen)
 	struct load l = {.l_path = p, .l_err = err, .l_errlen = errlen};
 	struct path_table *old;
 
-	path_work_wait(p->p_work, load_run, &l);
+	path_work_wait(p->p_work, path_call_load_run, &l);
 	if (l.l_rc)
 		return l.l_rc;
 	pthread_mutex_lock(&p->p_lock);

@@ -51,7 +51,7 @@ static bool entry_look(struct listing *l, const char *name, struct stat *st, str
 }
 
 /* False: the entry does not fit. */
-static bool entry_put(struct listing *l, uint64_t ino, uint64_t cookie, const char *name)
+static bool dir_entry_put(struct listing *l, uint64_t ino, uint64_t cookie, const char *name)
 {
 	struct path_call *c = l->l_call;
 	size_t len = strlen(name), plain = 4 + 8 + 4 + padded(len) + 8, more = 0;
@@ -110,7 +110,7 @@ static int entries_put(struct listing *l)
 			uint64_t ino =
 				root && strcmp(d->d_name, "..") == 0 ? c->pcl_x->x_ino : d->d_ino;
 
-			if (!entry_put(l, ino, (uint64_t)d->d_off, d->d_name))
+			if (!dir_entry_put(l, ino, (uint64_t)d->d_off, d->d_name))
 				return 0;
 			at += d->d_reclen;
 		}

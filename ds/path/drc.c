@@ -127,7 +127,7 @@ static void drc_trim(struct path_drc *d, uint64_t now)
 	}
 }
 
-static void copy_reply(struct path_call *c, const struct path_drc_entry *e)
+static void drc_copy_reply(struct path_call *c, const struct path_drc_entry *e)
 {
 	uint8_t *p = xdr_reserve(c->pcl_out, e->de_len);
 
@@ -145,7 +145,7 @@ enum path_drc_verdict path_drc_begin(struct path_drc *d, struct path_call *c)
 	pthread_mutex_lock(&d->d_lock);
 	e = drc_find(d, &k);
 	if (e && e->de_done_ns) {
-		copy_reply(c, e);
+		drc_copy_reply(c, e);
 		v = PATH_DRC_KNOWN;
 	} else if (e) {
 		c->pcl_next = e->de_waits;

@@ -131,7 +131,7 @@ static int make_other(struct path_call *c, struct make *m)
 }
 
 /* Runs as the caller. A descriptor, or a negative errno and nothing made. */
-static int make(struct path_call *c, struct make *m)
+static int make_entry(struct path_call *c, struct make *m)
 {
 	int fd = m->m_type == S_IFREG ? make_file(c, m) : make_other(c, m), err;
 
@@ -171,7 +171,7 @@ static void make_reply(struct path_call *c, struct make *m)
 	if (st == NFS3_OK) {
 		fd = path_become(&c->pcl_ids);
 		if (!fd)
-			fd = make(c, m);
+			fd = make_entry(c, m);
 		path_as_server(c);
 		st = fd < 0 ? path_status(fd) : NFS3_OK;
 	}
