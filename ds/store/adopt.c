@@ -78,7 +78,7 @@ static int refuse_path(struct adopt *a, int error, const char *dir, const char *
 			    check_hint(error, dir));
 }
 
-static const char *uuid_text(const uint8_t uuid[DS_UUID_LEN], char out[DS_UUID_TEXT])
+static const char *adopt_uuid_text(const uint8_t uuid[DS_UUID_LEN], char out[DS_UUID_TEXT])
 {
 	return sodium_bin2hex(out, DS_UUID_TEXT, uuid, DS_UUID_LEN);
 }
@@ -163,7 +163,7 @@ static int claim_write(const struct ds_vol *v, const uint8_t store[DS_UUID_LEN])
 	char text[256], s[DS_UUID_TEXT], own[DS_UUID_TEXT];
 
 	snprintf(text, sizeof(text), "weft-ds volume\nversion=%d\nstore=%s\nuuid=%s\n",
-		 VOLUME_VERSION, uuid_text(store, s), uuid_text(v->v_uuid, own));
+		 VOLUME_VERSION, adopt_uuid_text(store, s), adopt_uuid_text(v->v_uuid, own));
 	return ds_file_put(v->v_dirfd, "volume", text);
 }
 
@@ -242,9 +242,9 @@ static int list_write(struct ds_store *s)
 		return -ENOMEM;
 	at = (size_t)snprintf(text, LIST_TEXT, "weft-ds volumes\nversion=%d\n", LIST_VERSION);
 	for (unsigned i = 1; i < s->s_nvols; i++)
-		at += (size_t)snprintf(text + at, LIST_TEXT - at, "volume=%u %s %s\n",
-				       s->s_vol[i]->v_number, uuid_text(s->s_vol[i]->v_uuid, uuid),
-				       s->s_vol[i]->v_dir);
+		at += (size_t)snprintf(
+			text + at, LIST_TEXT - at, "volume=%u %s %s\n", s->s_vol[i]->v_number,
+			adopt_uuid_text(s->s_vol[i]->v_uuid, uuid), s->s_vol[i]->v_dir);
 	err = ds_file_put(s->s_home->v_dirfd, "volumes", text);
 	free(text);
 	return err;
@@ -409,7 +409,7 @@ static int folders_look(struct adopt *a)
 			a, -EINVAL,
 			"%s is a volume of store %s: name that store's first folder first in "
 			"ds.store",
-			s->s_home->v_dir, uuid_text(a->ad_claim[0].cl_store, uuid));
+			s->s_home->v_dir, adopt_uuid_text(a->ad_claim[0].cl_store, uuid));
 	for (unsigned i = 1; i < s->s_nvols; i++)
 		if (a->ad_claim[i].cl_there && !adopt_there(s->s_home, "identity"))
 			return adopt_refuse(
@@ -417,7 +417,7 @@ static int folders_look(struct adopt *a)
 				"%s holds no store, and %s is a volume of store %s: is the "
 				"file system of the first one mounted?",
 				s->s_home->v_dir, s->s_vol[i]->v_dir,
-				uuid_text(a->ad_claim[i].cl_store, uuid));
+				adopt_uuid_text(a->ad_claim[i].cl_store, uuid));
 	return home_new(a);
 }
 
@@ -430,20 +430,21 @@ static int folder_check(struct adopt *a, unsigned i)
 	char uuid[DS_UUID_TEXT], mine[DS_UUID_TEXT];
 	int new;
 
-	uuid_text(s->s_id.id_uuid, mine);
+	adopt_uuid_text(s->s_id.id_uuid, mine);
 	if (adopt_there(v, "identity"))
 		return adopt_refuse(a, -EINVAL,
 				    "%s holds another store, and is not a volume of store %s in %s",
 				    v->v_dir, mine, s->s_home->v_dir);
 	if (c->cl_there && memcmp(c->cl_store, s->s_id.id_uuid, DS_UUID_LEN))
 		return adopt_refuse(a, -EINVAL, "%s is a volume of store %s, not of %s in %s",
-				    v->v_dir, uuid_text(c->cl_store, uuid), mine, s->s_home->v_dir);
+				    v->v_dir, adopt_uuid_text(c->cl_store, uuid), mine,
+				    s->s_home->v_dir);
 	for (unsigned k = 1; k < i && c->cl_there; k++)
 		if (a->ad_claim[k].cl_there &&
 		    !memcmp(a->ad_claim[k].cl_own, c->cl_own, DS_UUID_LEN))
 			return adopt_refuse(
 				a, -EINVAL, "%s and %s are both volume %s: one is a copy",
-				s->s_vol[k]->v_dir, v->v_dir, uuid_text(c->cl_own, uuid));
+				s->s_vol[k]->v_dir, v->v_dir, adopt_uuid_text(c->cl_own, uuid));
 	for (unsigned k = 0; k < a->ad_nlist && c->cl_there; k++)
 		if (!memcmp(a->ad_list[k].li_uuid, c->cl_own, DS_UUID_LEN))
 			v->v_number = a->ad_list[k].li_number;
@@ -483,7 +484,7 @@ static int none_missing(struct adopt *a)
 			return adopt_refuse(
 				a, -ENOENT,
 				"volume %s of the store in %s is missing, it was in %s%s%s%s",
-				uuid_text(l->li_uuid, uuid), s->s_home->v_dir, l->li_dir,
+				adopt_uuid_text(l->li_uuid, uuid), s->s_home->v_dir, l->li_dir,
 				empty ? "; " : "", empty ? empty : "",
 				empty ? " is empty: is its file system mounted?" : "");
 	}

@@ -174,8 +174,8 @@ static void walk_leaf(struct walk *w, struct bar_leaf *l, uint64_t from)
 }
 
 /* With ba_lock held. Calls run for every range, in ascending order. */
-static void walk(struct ds_bars *b, void (*run)(void *arg, uint32_t first, uint32_t last),
-		 void *arg)
+static void bars_walk(struct ds_bars *b, void (*run)(void *arg, uint32_t first, uint32_t last),
+		      void *arg)
 {
 	struct walk w = {.wk_run = run, .wk_arg = arg};
 
@@ -207,7 +207,7 @@ size_t ds_bars_lock(struct ds_fs *f)
 
 void ds_bars_each(struct ds_fs *f, void (*run)(void *arg, uint32_t first, uint32_t last), void *arg)
 {
-	walk(f->fs_bars, run, arg);
+	bars_walk(f->fs_bars, run, arg);
 }
 
 void ds_bars_unlock(struct ds_fs *f)
@@ -340,14 +340,14 @@ static void count_run(void *arg, uint32_t first, uint32_t last)
 
 /* With ba_lock held on entry; releases it. Call it after run_set. Waits for the lookups under
  * way. */
-static void settle(struct ds_bars *b)
+static void bars_settle(struct ds_bars *b)
 {
 	struct bar_branch *branches;
 	struct bar_leaf *leaves;
 	size_t runs = 0;
 
 	collapse(b);
-	walk(b, count_run, &runs);
+	bars_walk(b, count_run, &runs);
 	atomic_store(&b->ba_runs, runs);
 	leaves = b->ba_old_leaves;
 	branches = b->ba_old_branches;
@@ -375,7 +375,7 @@ int ds_bar_run(struct ds_fs *f, uint32_t first, uint32_t last)
 void ds_bars_settle(struct ds_fs *f)
 {
 	pthread_mutex_lock(&f->fs_bars->ba_lock);
-	settle(f->fs_bars);
+	bars_settle(f->fs_bars);
 }
 
 /* ---- the MDS reports which clients live ---- */
@@ -451,7 +451,7 @@ ctl_status ds_store_dead(struct ds_fs *f, const ctl_dead_args *a, unsigned *runs
 		return CTL_INVAL;
 	pthread_mutex_lock(&f->fs_bars->ba_lock);
 	err = dead_set(f->fs_bars, a, &changed);
-	settle(f->fs_bars);
+	bars_settle(f->fs_bars);
 	/* Also if nothing changed: bars make the journal's segment longer without starting a new
 	 * one; an append may start one. */
 	if (!err)

@@ -106,7 +106,7 @@ void ds_owed_close(struct ds_store *s)
 
 /* ---- a fence ---- */
 
-static int object(struct ds_store *s, const ctl_order *o, struct fence_item *fi)
+static int fences_object(struct ds_store *s, const ctl_order *o, struct fence_item *fi)
 {
 	int err = ds_obj_get_any(s, &fi->fi_key, o->known & CTL_KNOWN ? DS_MAKE_LOST : DS_MAKE_NEW,
 				 NULL, &fi->fi_obj);
@@ -120,12 +120,12 @@ static int object(struct ds_store *s, const ctl_order *o, struct fence_item *fi)
 
 /* Puts the fence into force in memory. -ESTALE: the object is deleted, so there is nothing to
  * fence. */
-static int announce(struct ds_store *s, const ctl_order *o, struct fence_item *fi)
+static int fences_announce(struct ds_store *s, const ctl_order *o, struct fence_item *fi)
 {
 	int err = ds_owe(s, &fi->fi_key, o->epoch);
 
 	if (!err)
-		err = object(s, o, fi);
+		err = fences_object(s, o, fi);
 	if (!err && (o->known & CTL_KNOWN) && !ds_obj_put_epoch(fi->fi_obj))
 		ds_lost_tell(fi->fi_obj);
 	return err;
@@ -177,7 +177,7 @@ static int fences_finish(struct ds_store *s, const ctl_order *o, struct fence_it
 			return err;
 		ds_obj_put(fi->fi_obj);
 		fi->fi_obj = NULL;
-		err = object(s, o, fi);
+		err = fences_object(s, o, fi);
 		if (err)
 			return err == -ESTALE ? 0 : err;
 	}
@@ -202,7 +202,7 @@ static int fences_begin(struct ds_fs *f, const ctl_order *orders, struct fence_i
 			 !ds_key_of(&orders[i].object, &it[i].fi_key))
 			err = -EINVAL;
 		else
-			err = announce(f->fs_store, &orders[i], &it[i]);
+			err = fences_announce(f->fs_store, &orders[i], &it[i]);
 		it[i].fi_skip = err;
 		if (err && err != -ESTALE)
 			res[i] = ds_ctl_status(err);

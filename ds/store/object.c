@@ -385,7 +385,7 @@ static void count_keep(struct ds_obj *o)
 		object_count_of(o, &st, news, false);
 }
 
-static int count_load(struct ds_obj *o, bool made)
+static int object_count_load(struct ds_obj *o, bool made)
 {
 	struct stat st;
 
@@ -438,7 +438,7 @@ static int obj_load(struct ds_store *s, struct ds_shard *sh, const struct cap_ob
 	o->ob_vol = vol;
 	o->ob_key = *key;
 	o->ob_fd = fd;
-	err = count_load(o, made);
+	err = object_count_load(o, made);
 	if (err) {
 		ds_health_note(vol, made, err);
 		close(fd);

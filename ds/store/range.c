@@ -148,7 +148,7 @@ static void unclaim_all(const struct ds_obj *o, const struct ds_range *r)
 }
 
 /* Claims all pages of r, or none. */
-static bool claim(const struct ds_obj *o, const struct ds_range *r)
+static bool range_claim(const struct ds_obj *o, const struct ds_range *r)
 {
 	for (uint64_t w = r->rg_first / 64; w <= r->rg_last / 64; w++) {
 		uint64_t bits = claim_bits(r, w), was = atomic_fetch_or(claim_word(o, w), bits);
@@ -221,7 +221,7 @@ static bool enter(struct ds_obj *o, struct ds_range *r)
 {
 	bool first = !(mixed(o, r) || (r->rg_write && o->ob_nwrites > 1)) || !blocked(o, r);
 
-	if (first && bare(r) && claim(o, r)) {
+	if (first && bare(r) && range_claim(o, r)) {
 		r->rg_claimed = true;
 		o->ob_nbare--;
 	}
@@ -262,7 +262,7 @@ static bool fast_enter(struct ds_obj *o, struct ds_range *r, struct ds_hold *h)
 	if (!h || atomic_load(&o->ob_fast) != kind_of(r) || r->rg_alone)
 		return false;
 	atomic_fetch_add(&h->hld_fast, r->rg_write ? FAST_WRITE : FAST_READ);
-	if (atomic_load(&o->ob_fast) == kind_of(r) && (!r->rg_write || claim(o, r))) {
+	if (atomic_load(&o->ob_fast) == kind_of(r) && (!r->rg_write || range_claim(o, r))) {
 		r->rg_claimed = r->rg_write;
 		r->rg_fast = h;
 		return r->rg_held = true;

@@ -322,7 +322,7 @@ struct ds_session *ds_session_get(struct ds_store *s, const ctl_rebuild_args *a)
 }
 
 /* Ends the session, unless another thread has taken it out of the list. */
-static void session_over(struct ds_session *ss)
+static void rebuild_session_over(struct ds_session *ss)
 {
 	struct ds_store *s = ss->ss_obj->ob_store;
 	bool listed;
@@ -345,7 +345,7 @@ ctl_status ds_session_check(struct ds_session *ss)
 		return CTL_OK;
 	log_error("store: object %016" PRIx64 ": its rebuild ends: a write to it failed: %s",
 		  ss->ss_obj->ob_key.co_ino, strerror(-failed));
-	session_over(ss);
+	rebuild_session_over(ss);
 	return ds_ctl_status(failed) == CTL_NOSPC ? CTL_NOSPC : CTL_BAD_SESSION;
 }
 
@@ -511,7 +511,7 @@ ctl_status ds_rebuild_sync(struct ds_store *s, const ctl_rebuild_args *a)
 			  ss->ss_obj->ob_key.co_ino, strerror(-err));
 		metric_add(ds_m_sync_failures, 1);
 		ds_verifier_change(s);
-		session_over(ss);
+		rebuild_session_over(ss);
 	}
 	ds_session_put(ss);
 	return st;
