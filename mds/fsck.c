@@ -180,7 +180,7 @@ static void check_shifted(struct maps *m, struct kv_slice key, struct kv_slice v
 		bad(m, "files moved lately: record damaged");
 }
 
-static void check_twin(struct maps *m, struct kv_slice key, struct kv_slice val)
+static void check_pending(struct maps *m, struct kv_slice key, struct kv_slice val)
 {
 	struct kv_slice id = {(const uint8_t *)key.s_data + 1, key.s_len - 1}, have;
 	uint8_t buf[NS_KEY_INODE];
@@ -271,7 +271,7 @@ static int check_maps(struct kv_txn *t, struct report *r, struct ns_check_stats 
 		rc = check_kind(&m, NS_T_TRASH_JOB, check_trash_job);
 	if (!rc)
 		rc = check_kind(&m, NS_T_CONN, check_conn);
-	return rc ? rc : check_kind(&m, NS_T_PENDING, check_twin);
+	return rc ? rc : check_kind(&m, NS_T_PENDING, check_pending);
 }
 
 static int fsck_check(struct kv *kv, const char *path, bool json)

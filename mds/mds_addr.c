@@ -54,7 +54,7 @@ static struct {
 	int a_wake;	 /* eventfd, for the thread that talks */
 	int a_rows_wake; /* the same, for the thread of the rows */
 	/* Rows of former lives; the first a_ntell can be told. Both threads read them; the thread
-	 * of the rows frees them, after a_told. */
+	 * of the rows frees them, after reported. */
 	struct conn_id *a_former;
 	size_t a_nformer, a_ntell;
 	size_t a_next;	 /* the first one that weft-addr has not taken */
@@ -67,7 +67,7 @@ static struct {
 static pthread_mutex_t life = PTHREAD_MUTEX_INITIALIZER;    /* start and stop */
 static pthread_mutex_t fd_lock = PTHREAD_MUTEX_INITIALIZER; /* never held long */
 static bool running;
-static atomic_bool ending, released, told;
+static atomic_bool ending, released, reported;
 
 /* ---- configuration ---- */
 
@@ -482,14 +482,14 @@ static void addr_talk(void)
 	log_info("service addresses: %s", me.a_hold + 5);
 	me.a_why[0] = 0;
 	/* Another weft-addr may not know what the former one took. */
-	if (!atomic_load(&told))
+	if (!atomic_load(&reported))
 		me.a_next = 0;
 	while (!atomic_load(&ending) && addr_live(false)) {
 		struct pollfd p[2] = {{.fd = me.a_wake, .events = POLLIN},
 				      {.fd = me.a_fd, .events = POLLIN}};
 		uint64_t now = clock_mono_ms();
 
-		if (!atomic_load(&told)) {
+		if (!atomic_load(&reported)) {
 			if (me.a_next < me.a_ntell) {
 				if (!addr_tickle())
 					return;
@@ -498,7 +498,7 @@ static void addr_talk(void)
 			if (me.a_ntell)
 				log_info("%zu connections of before are made known dead",
 					 me.a_ntell);
-			atomic_store(&told, true);
+			atomic_store(&reported, true);
 		}
 		if (poll(p, 2, me.a_beat_at > now ? (int)(me.a_beat_at - now) : 0) > 0 &&
 		    p[1].revents) {
@@ -575,7 +575,7 @@ static void *rows_run(void *arg)
 		/* At the end: what has no row by now gets one. No connection tells its peer that it
 		 * ends. */
 		last = atomic_load(&released);
-		if (me.a_former && atomic_load(&told)) {
+		if (me.a_former && atomic_load(&reported)) {
 			rows_forget(me.a_former,
 				    me.a_nformer < CONN_ROWS_MAX ? me.a_nformer : CONN_ROWS_MAX);
 			free(me.a_former);
