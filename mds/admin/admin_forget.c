@@ -27,7 +27,7 @@ struct forget {
 	struct kv_txn *fo_txn;
 	uint32_t fo_ds;
 	bool fo_force;
-	uint64_t fo_next, fo_files, fo_lost, fo_twins;
+	uint64_t fo_next, fo_files, fo_lost, fo_pending;
 	unsigned fo_seen, fo_budget;
 	json_t *fo_paths;
 	char fo_left[sizeof(((struct ds_reg_command *)0)->dw_left)];
@@ -137,12 +137,12 @@ static int make_stale(struct forget *fo)
 }
 
 /* A pending layout has objects there: its job places them elsewhere (mds/jobs/restripe.c). */
-static int admin_forget_look_twin(void *arg, uint64_t ino, const struct lo_pending *tw)
+static int admin_forget_look_pending(void *arg, uint64_t ino, const struct lo_pending *tw)
 {
 	struct forget *fo = arg;
 
 	(void)ino;
-	fo->fo_twins += lo_map_on(&tw->tw_map, fo->fo_ds) != 0;
+	fo->fo_pending += lo_map_on(&tw->tw_map, fo->fo_ds) != 0;
 	return 0;
 }
 
@@ -168,7 +168,7 @@ static int admin_forget_look(struct forget *fo)
 	if (!err)
 		err = kv_read_begin(ns_kv(ns), &fo->fo_txn);
 	if (!err) {
-		err = lo_pendings(fo->fo_txn, 1, admin_forget_look_twin, fo);
+		err = lo_pendings(fo->fo_txn, 1, admin_forget_look_pending, fo);
 		kv_read_end(fo->fo_txn);
 	}
 	return err;
@@ -219,7 +219,7 @@ static int forget_it(struct forget *fo)
 	if (!wo)
 		return -ENOMEM;
 	wo->wo_word = (struct ds_reg_command){.dw_id = fo->fo_ds,
-					      .dw_empty = !fo->fo_files && !fo->fo_twins,
+					      .dw_empty = !fo->fo_files && !fo->fo_pending,
 					      .dw_done = admin_forget_word_done};
 	admin_wait_init(&wo->wo_wait);
 	atomic_store(&wo->wo_holds, 2);
@@ -290,11 +290,11 @@ void admin_put_forget(void *arg, const struct http_req *rq, struct http_reply *r
 		admin_reply_json(rp, 409, what_is_there(fo, "error", text));
 		goto out;
 	}
-	if (!err && fo->fo_twins && !fo->fo_force) {
+	if (!err && fo->fo_pending && !fo->fo_force) {
 		admin_reply_error(rp, 409,
 				  "%s: %lu files are being restriped and have objects there until "
 				  "that is done: try again then (weft mirror status)",
-				  sv.sv_name, (unsigned long)fo->fo_twins);
+				  sv.sv_name, (unsigned long)fo->fo_pending);
 		goto out;
 	}
 	if (!err)
