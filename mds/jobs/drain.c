@@ -212,7 +212,7 @@ static bool queue_full(struct kv_txn *t)
 }
 
 /* Counts the objects of a pending layout: its job places them elsewhere (restripe.c). */
-static int drain_look_twin(void *arg, uint64_t ino, const struct lo_pending *tw)
+static int drain_look_pending(void *arg, uint64_t ino, const struct lo_pending *tw)
 {
 	(void)ino;
 	on_drained(arg, &tw->tw_map);
@@ -288,7 +288,7 @@ void job_drain_tick(struct mds *m, struct loop *loop)
 	l.full = queue_full(l.t);
 	err = ns_files(m->m_ns, l.t, d->dr_cursor, drain_look_file, &l);
 	if (!err && !l.more)
-		err = lo_pendings(l.t, 1, drain_look_twin, d);
+		err = lo_pendings(l.t, 1, drain_look_pending, d);
 	if (!err && !l.more)
 		look_over(d, l.t);
 	kv_read_end(l.t);

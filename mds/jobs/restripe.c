@@ -135,7 +135,7 @@ static bool restripe_load(struct job_restripe *r)
 	if (!err)
 		err = lo_pending_get(t, r->rs_ino, &tw);
 	kv_read_end(t);
-	if (!err && r->rs_session && !lo_pending_same(&tw, &r->rs_twin))
+	if (!err && r->rs_session && !lo_pending_same(&tw, &r->rs_pending))
 		err = -ESTALE;
 	if (!err && tw.tw_incarnation != i.i_incarnation + NS_PLACED_AGAIN)
 		err = -ESTALE;
@@ -143,7 +143,7 @@ static bool restripe_load(struct job_restripe *r)
 		i.i_blob = i.i_acl = (struct kv_slice){0}; /* they point into the snapshot */
 		r->rs_inode = i;
 		r->rs_map = map;
-		r->rs_twin = tw;
+		r->rs_pending = tw;
 		pthread_mutex_lock(&r->rs_lock);
 		r->rs_view.rsv_number = tw.tw_number;
 		pthread_mutex_unlock(&r->rs_lock);
@@ -177,8 +177,8 @@ static bool sources_stand(const struct job_restripe *r, const struct lo_map *map
 /* Whether no new object is on a server that is dead, forgotten or being drained. */
 static bool targets_stand(const struct job_restripe *r)
 {
-	for (unsigned k = 0; k < lo_objects(&r->rs_twin.tw_map); k++) {
-		uint32_t ds = r->rs_twin.tw_map.lm_obj[k].ob_ds;
+	for (unsigned k = 0; k < lo_objects(&r->rs_pending.tw_map); k++) {
+		uint32_t ds = r->rs_pending.tw_map.lm_obj[k].ob_ds;
 
 		if (ds_reg_dead(r->rs_m->m_dsc, ds) || ds_reg_draining(r->rs_m->m_dsc, ds))
 			return false;
@@ -366,8 +366,8 @@ static void restripe_copy(struct job_work *w)
 	}
 	restripe_ask(r, filled);
 	for (unsigned i = 0, n = r->rs_ncall; i < n; i++)
-		lo_fill(r->rs_m->m_lo, r->rs_call[i], &r->rs_inode, &r->rs_map, &r->rs_twin, false,
-			0);
+		lo_fill(r->rs_m->m_lo, r->rs_call[i], &r->rs_inode, &r->rs_map, &r->rs_pending,
+			false, 0);
 }
 
 static void filled(struct job_restripe *r, int err)
@@ -574,7 +574,7 @@ static void restripe_finish(struct job_restripe *r)
 
 	job_work_step(&r->rs_work, JOB_STEP_END);
 	restripe_calls_free(r);
-	for (unsigned k = 0; k < lo_objects(&r->rs_twin.tw_map); k++) {
+	for (unsigned k = 0; k < lo_objects(&r->rs_pending.tw_map); k++) {
 		an = restripe_call_new(r);
 		if (!an)
 			break;
@@ -586,8 +586,8 @@ static void restripe_finish(struct job_restripe *r)
 	}
 	restripe_ask(r, restripe_ended);
 	for (unsigned i = 0, n = r->rs_ncall; i < n; i++)
-		lo_fill(r->rs_m->m_lo, r->rs_call[i], &r->rs_inode, &r->rs_map, &r->rs_twin, true,
-			r->rs_size);
+		lo_fill(r->rs_m->m_lo, r->rs_call[i], &r->rs_inode, &r->rs_map, &r->rs_pending,
+			true, r->rs_size);
 }
 
 static void restripe_ended(struct job_restripe *r, int err)
@@ -609,7 +609,7 @@ static int restripe_commit_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct job_restripe *r = caa_container_of(op, struct job_restripe, rs_work.jw_op);
 	struct mds *m = r->rs_m;
-	struct lo_map was, map = r->rs_twin.tw_map;
+	struct lo_map was, map = r->rs_pending.tw_map;
 	uint8_t blob[NS_BLOB_MAX];
 	struct ns_setattr s = {.s_mask = NS_S_MTIME_NOW | NS_S_SIZE | NS_S_GROW_ONLY,
 			       .s_size = r->rs_size};
@@ -625,7 +625,7 @@ static int restripe_commit_run(struct kv_op *op, struct kv_txn *t)
 	if (err)
 		return err;
 	written = news(r, &i, &was);
-	if (!lo_pending_same(&tw, &r->rs_twin) || i.i_incarnation != r->rs_inode.i_incarnation ||
+	if (!lo_pending_same(&tw, &r->rs_pending) || i.i_incarnation != r->rs_inode.i_incarnation ||
 	    !sources_stand(r, &was))
 		return -EAGAIN;
 	if (!targets_stand(r))
@@ -700,7 +700,7 @@ static void restripe_committed(struct kv_op *op, int err)
 	lo_orders_wake(r->rs_m->m_lo);
 	if (!err)
 		log_info("inode %lu: restriped", (unsigned long)r->rs_ino);
-	job_restripe_over(r->rs_m, &r->rs_view, &r->rs_twin, err ? JOB_CANCELLED : JOB_DONE);
+	job_restripe_over(r->rs_m, &r->rs_view, &r->rs_pending, err ? JOB_CANCELLED : JOB_DONE);
 	restripe_rest(r, 0);
 }
 
@@ -725,9 +725,9 @@ static void restripe_fail(struct job_restripe *r, int err)
 
 	restripe_thaw(r);
 	log_warn("inode %lu: cannot restripe it now: %s", (unsigned long)r->rs_ino, strerror(-err));
-	for (unsigned k = 0; k < lo_objects(&r->rs_twin.tw_map); k++)
+	for (unsigned k = 0; k < lo_objects(&r->rs_pending.tw_map); k++)
 		lost |= ds_reg_since_heartbeat_ms(r->rs_m->m_dsc,
-						  r->rs_twin.tw_map.lm_obj[k].ob_ds) >
+						  r->rs_pending.tw_map.lm_obj[k].ob_ds) >
 			job_repair_opts(r->rs_m).ro_wait_ms;
 	if (lost)
 		job_work_submit(&r->rs_work, restripe_replace_run, replaced);
@@ -782,9 +782,9 @@ static int restripe_gone_run(struct kv_op *op, struct kv_txn *t)
 	struct ns_inode i = r->rs_inode;
 	int err = 0;
 
-	i.i_incarnation = r->rs_twin.tw_incarnation;
-	for (unsigned k = 0; !err && k < lo_objects(&r->rs_twin.tw_map); k++)
-		err = lo_order_free_object(r->rs_m->m_lo, t, &i, &r->rs_twin.tw_map, k);
+	i.i_incarnation = r->rs_pending.tw_incarnation;
+	for (unsigned k = 0; !err && k < lo_objects(&r->rs_pending.tw_map); k++)
+		err = lo_order_free_object(r->rs_m->m_lo, t, &i, &r->rs_pending.tw_map, k);
 	return err;
 }
 
@@ -796,7 +796,7 @@ static void gone_done(struct kv_op *op, int err)
 		log_error("inode %lu: cannot delete the objects of an abandoned layout: %s",
 			  (unsigned long)r->rs_ino, strerror(-err));
 	lo_orders_wake(r->rs_m->m_lo);
-	job_restripe_over(r->rs_m, &r->rs_view, &r->rs_twin, JOB_CANCELLED);
+	job_restripe_over(r->rs_m, &r->rs_view, &r->rs_pending, JOB_CANCELLED);
 	restripe_rest(r, 0);
 }
 

@@ -26,7 +26,7 @@ struct job_restripe {
 	uint64_t rs_ino, rs_session, rs_size, rs_most;
 	struct ns_inode rs_inode;
 	struct lo_map rs_map;
-	struct lo_pending rs_twin;
+	struct lo_pending rs_pending;
 	struct lo_object rs_source[LO_MAX_OBJECTS]; /* by stripe */
 	uint64_t rs_writes[LO_MAX_OBJECTS];
 	struct restripe_range *rs_list;

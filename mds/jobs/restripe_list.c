@@ -129,7 +129,7 @@ static bool next_piece(struct job_restripe *r, uint64_t *off, uint64_t *len, uns
 		}
 		end = restripe_least(
 			restripe_least(g->end, (at / r->rs_map.lm_unit + 1) * r->rs_map.lm_unit),
-			(at / r->rs_twin.tw_map.lm_unit + 1) * r->rs_twin.tw_map.lm_unit);
+			(at / r->rs_pending.tw_map.lm_unit + 1) * r->rs_pending.tw_map.lm_unit);
 		end = restripe_least(end, at + BATCH_BYTES);
 		r->rs_pos = end;
 		*from = lo_stripe_of(&r->rs_map, at);
@@ -146,10 +146,10 @@ static bool next_piece(struct job_restripe *r, uint64_t *off, uint64_t *len, uns
 static bool call_add(struct job_restripe *r, uint64_t off, uint64_t len, unsigned from)
 {
 	unsigned source = (unsigned)restripe_source_at(r, &r->rs_map, from),
-		 stripe = lo_stripe_of(&r->rs_twin.tw_map, off);
+		 stripe = lo_stripe_of(&r->rs_pending.tw_map, off);
 
-	for (unsigned k = stripe; k < lo_objects(&r->rs_twin.tw_map);
-	     k += r->rs_twin.tw_map.lm_stripes) {
+	for (unsigned k = stripe; k < lo_objects(&r->rs_pending.tw_map);
+	     k += r->rs_pending.tw_map.lm_stripes) {
 		struct lo_restripe_io *an = call_for(r, source, k);
 		ctl_span *last = an && an->an_nspan ? &an->an_span[an->an_nspan - 1] : NULL;
 
