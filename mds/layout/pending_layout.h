@@ -5,8 +5,8 @@
  * incarnation that the file gets when it is placed again. So none of them is an object of the file,
  * and no layout names one.
  */
-#ifndef MDS_LO_TWIN_H
-#define MDS_LO_TWIN_H
+#ifndef MDS_LO_PENDING_H
+#define MDS_LO_PENDING_H
 #include "mds/layout/lo.h"
 
 struct lo_pending {
