@@ -50,7 +50,7 @@ struct op_limits {
 	uint32_t lm_clients, lm_clients_addr; /* for all, and for each address */
 	uint32_t lm_opens[OP_SCOPES], lm_locks[OP_SCOPES], lm_layouts[OP_SCOPES];
 	struct metric *lm_refused[OP_LIMITS];
-	_Atomic uint64_t lm_told_ns[OP_LIMITS];
+	_Atomic uint64_t lm_logged_ns[OP_LIMITS];
 };
 
 /* Places of tags (jobs/tag.h) in statistics; 0 is no tag. */

@@ -21,11 +21,11 @@ static const char *const what[OP_LIMITS] = {"connections", "clients", "opens",
 
 bool op_limited(struct mds *m, enum op_limit which)
 {
-	uint64_t now = clock_mono_ns(), told = atomic_load(&m->m_limits.lm_told_ns[which]);
+	uint64_t now = clock_mono_ns(), logged = atomic_load(&m->m_limits.lm_logged_ns[which]);
 
 	metric_add(m->m_limits.lm_refused[which], 1);
-	if ((!told || now - told > LOG_EVERY_NS) &&
-	    atomic_compare_exchange_strong(&m->m_limits.lm_told_ns[which], &told, now))
+	if ((!logged || now - logged > LOG_EVERY_NS) &&
+	    atomic_compare_exchange_strong(&m->m_limits.lm_logged_ns[which], &logged, now))
 		log_warn("refused %s%s; weft_mds_refused_total counts them", what[which],
 			 which == OP_LIMIT_STRANGERS ? " without access to any export"
 						     : " over their limit");

@@ -218,12 +218,12 @@ nfsstat4 op_data_status(int err)
 }
 
 bool op_partial_reported(struct compound *c, uint64_t ino, uint64_t off, uint64_t end,
-			 const struct lo_map *map, uint64_t objects, nfsstat4 told, int why)
+			 const struct lo_map *map, uint64_t objects, nfsstat4 reply, int why)
 {
 	struct st *st = c->m->m_st;
 	bool noted = false;
 
-	if (objects && map->lm_mirrors > 1 && told == NFS4ERR_DELAY) {
+	if (objects && map->lm_mirrors > 1 && reply == NFS4ERR_DELAY) {
 		st_all_lock(st);
 		noted = st_partial_note(st, c->client, ino, off, end);
 		st_all_unlock(st);

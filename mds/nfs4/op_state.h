@@ -73,11 +73,11 @@ nfsstat4 op_data_status(int err);
  * errors stay. */
 int op_lost_err(struct compound *c, uint64_t ino, int err);
 /* file_partial_done (mds/file/mirror_state.h) for a change of [off, end) by the compound's client.
- * told: the status that the client gets. If it is DELAY, the server remembers the range until the
+ * reply: the status that the client gets. If it is DELAY, the server remembers the range until the
  * client has repeated the change, and judges the file if the client does not. True: it has begun,
  * and calls op_wake. */
 bool op_partial_reported(struct compound *c, uint64_t ino, uint64_t off, uint64_t end,
-			 const struct lo_map *map, uint64_t objects, nfsstat4 told, int why);
+			 const struct lo_map *map, uint64_t objects, nfsstat4 reply, int why);
 /* The client has repeated the change in every copy that counts. */
 void op_partial_over(struct compound *c, uint64_t ino, uint64_t off, uint64_t end);
 /* Has the file been fenced or placed again since i and map were read? Then I/O by them may be of
