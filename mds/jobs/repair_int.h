@@ -11,34 +11,35 @@
 #define REPAIR_RESTS 1024 /* files that are remembered because they wait for a place */
 
 struct repair_job {
-	struct job_repair *r;
-	struct mds *m;
-	struct loop *loop;
-	uint64_t ino;
-	struct lo_repair row;
-	struct excl freeze;
-	struct excl_layout_block hold;
-	struct op_move move;
-	struct job_work work;
-	struct lo_rebuild rb;
-	struct lo_stat stat;
+	struct job_repair *rpj_r;
+	struct mds *rpj_m;
+	struct loop *rpj_loop;
+	uint64_t rpj_ino;
+	struct lo_repair rpj_row;
+	struct excl rpj_freeze;
+	struct excl_layout_block rpj_hold;
+	struct op_move rpj_move;
+	struct job_work rpj_work;
+	struct lo_rebuild rpj_rb;
+	struct lo_stat rpj_stat;
 	/* the attempt */
-	unsigned obj;
-	uint32_t ds;
-	uint8_t copy; /* with ds: which object it is */
-	uint16_t incarnation;
-	uint64_t session, saved; /* saved: the progress in the row */
-	uint64_t orders;	 /* lo_order_pending */
-	/* restarts: how often it began again since it got as far as furthest; changed: once of
-	 * these because the file changed; pauses: how often before the pause is the longest */
-	unsigned source, restarts, pauses;
-	bool changed;
-	uint64_t furthest;
-	enum lo_where where;
-	enum lo_repair_why why;
-	bool repaired;		     /* at least one object */
-	bool begun, lost;	     /* lost: the object does not belong to this job any more */
-	struct job_repair_view view; /* rv_progress is the work's */
+	unsigned rpj_obj;
+	uint32_t rpj_ds;
+	uint8_t rpj_copy; /* with rpj_ds: which object it is */
+	uint16_t rpj_incarnation;
+	uint64_t rpj_session, rpj_saved; /* rpj_saved: the progress in the row */
+	uint64_t rpj_orders;		 /* lo_order_pending */
+	/* rpj_restarts: how often it began again since it got as far as rpj_furthest. rpj_changed:
+	 * once of these because the file changed. rpj_pauses: how often before the pause is the
+	 * longest. */
+	unsigned rpj_source, rpj_restarts, rpj_pauses;
+	bool rpj_changed;
+	uint64_t rpj_furthest;
+	enum lo_where rpj_where;
+	enum lo_repair_why rpj_why;
+	bool rpj_repaired;	  /* at least one object */
+	bool rpj_begun, rpj_lost; /* rpj_lost: the object does not belong to this job any more */
+	struct job_repair_view rpj_view; /* rv_progress is the work's */
 };
 
 struct job_repair {
@@ -63,14 +64,14 @@ struct job_repair {
 /* What there is to do for a file now. repair_pick returns -ENOENT: nothing; -EAGAIN: something
  * waits; 0: the job's object, and resume if its session may still live. */
 struct repair_pick {
-	struct ns_inode i;
-	struct lo_map map;
-	unsigned obj;
-	uint32_t ds;
-	/* demote: nothing goes on with the object that is being rebuilt, so it becomes stale */
-	bool resume, demote;
-	bool vain; /* a place was looked for, and there is none */
-	enum job_move_what move;
+	struct ns_inode rpk_i;
+	struct lo_map rpk_map;
+	unsigned rpk_obj;
+	uint32_t rpk_ds;
+	/* rpk_demote: nothing goes on with the object that is being rebuilt, so it becomes stale */
+	bool rpk_resume, rpk_demote;
+	bool rpk_vain; /* a place was looked for, and there is none */
+	enum job_move_what rpk_move;
 };
 
 static inline uint64_t repair_wall_s(void)

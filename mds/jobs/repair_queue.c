@@ -81,11 +81,11 @@ static int repair_scan_row(void *arg, uint64_t ino, const struct lo_repair *row)
 	moves = s->nmove < s->room && s->looks < SCAN_MOVES;
 	s->looks += moves;
 	err = repair_pick(s->r, s->t, ino, row, moves, &p);
-	if (!err && p.move > OP_MOVE_WAITS)
+	if (!err && p.rpk_move > OP_MOVE_WAITS)
 		s->move[s->nmove++] = ino;
 	else if (!err || err == -ENOENT)
 		s->ino[s->n++] = ino;
-	else if (p.vain)
+	else if (p.rpk_vain)
 		repair_rest(s->r, ino);
 	return 0;
 }
@@ -93,7 +93,7 @@ static int repair_scan_row(void *arg, uint64_t ino, const struct lo_repair *row)
 static bool under_way(const struct job_repair *r, uint64_t ino)
 {
 	for (unsigned i = 0; i < REPAIR_FILES_MAX; i++)
-		if (r->jr_job[i] && r->jr_job[i]->ino == ino)
+		if (r->jr_job[i] && r->jr_job[i]->rpj_ino == ino)
 			return true;
 	return false;
 }
@@ -114,56 +114,56 @@ static void repair_rest(struct job_repair *r, uint64_t ino)
 int repair_pick(struct job_repair *r, struct kv_txn *t, uint64_t ino, const struct lo_repair *row,
 		bool moves, struct repair_pick *p)
 {
-	int err = ns_get(r->jr_m->m_ns, t, ino, &p->i);
+	int err = ns_get(r->jr_m->m_ns, t, ino, &p->rpk_i);
 	struct job_repair_opts opts = job_repair_opts(r->jr_m);
 	bool waits = false, off = !opts.ro_files;
 	enum lo_where where;
 	const char *why;
 	uint64_t left;
 
-	p->resume = p->demote = p->vain = false;
-	p->move = OP_MOVE_NOTHING;
+	p->rpk_resume = p->rpk_demote = p->rpk_vain = false;
+	p->rpk_move = OP_MOVE_NOTHING;
 	if (!err)
-		err = lo_map_decode(p->i.i_blob, &p->map);
+		err = lo_map_decode(p->rpk_i.i_blob, &p->rpk_map);
 	if (err)
 		return err == -ESTALE ? -ENOENT : err;
-	for (unsigned n = 0; n < (unsigned)p->map.lm_stripes * p->map.lm_mirrors; n++) {
+	for (unsigned n = 0; n < (unsigned)p->rpk_map.lm_stripes * p->rpk_map.lm_mirrors; n++) {
 		unsigned k = (lo_repair_first(row) + n) %
-			     ((unsigned)p->map.lm_stripes * p->map.lm_mirrors);
-		const struct lo_object *o = &p->map.lm_obj[k];
+			     ((unsigned)p->rpk_map.lm_stripes * p->rpk_map.lm_mirrors);
+		const struct lo_object *o = &p->rpk_map.lm_obj[k];
 		bool later = off || lo_repair_waits(row, repair_wall_s());
 
 		if (o->ob_state == LO_IN_SYNC || o->ob_state == LO_ABSENT ||
 		    (o->ob_leaving && o->ob_state == LO_STALE))
 			continue;
 		waits = true;
-		p->obj = k;
-		p->ds = o->ob_ds;
-		p->resume = !off && o->ob_state == LO_REBUILDING && row->rr_session &&
-			    row->rr_object == k &&
-			    !ds_reg_since_heartbeat_ms(r->jr_m->m_dsc, o->ob_ds);
-		if (p->resume)
+		p->rpk_obj = k;
+		p->rpk_ds = o->ob_ds;
+		p->rpk_resume = !off && o->ob_state == LO_REBUILDING && row->rr_session &&
+				row->rr_object == k &&
+				!ds_reg_since_heartbeat_ms(r->jr_m->m_dsc, o->ob_ds);
+		if (p->rpk_resume)
 			return 0;
 		where = later ? LO_WAIT_SERVER
-			      : lo_repair_where(r->jr_m->m_lo, &p->map, k, row, opts.ro_wait_ms,
-						&p->ds, &left);
+			      : lo_repair_where(r->jr_m->m_lo, &p->rpk_map, k, row, opts.ro_wait_ms,
+						&p->rpk_ds, &left);
 		if (where <= LO_ELSEWHERE)
 			return 0;
-		p->vain |= where == LO_WAIT_SPACE;
+		p->rpk_vain |= where == LO_WAIT_SPACE;
 		if (o->ob_state == LO_REBUILDING &&
 		    clock_mono_ms() - r->jr_started_ms > r->jr_m->m_ds_lease_ms) {
-			p->demote = true;
-			p->ds = o->ob_ds;
+			p->rpk_demote = true;
+			p->rpk_ds = o->ob_ds;
 			return 0;
 		}
 	}
 	if (!moves)
 		return -EAGAIN;
-	p->move = job_move_look(r->jr_m, ino, &p->map, &why);
-	p->vain |= p->move == OP_MOVE_WAITS;
-	waits |= p->move != OP_MOVE_NOTHING;
-	if (p->move > OP_MOVE_WAITS && !off && !lo_repair_waits(row, repair_wall_s())) {
-		p->obj = lo_objects(&p->map) - p->map.lm_stripes;
+	p->rpk_move = job_move_look(r->jr_m, ino, &p->rpk_map, &why);
+	p->rpk_vain |= p->rpk_move == OP_MOVE_WAITS;
+	waits |= p->rpk_move != OP_MOVE_NOTHING;
+	if (p->rpk_move > OP_MOVE_WAITS && !off && !lo_repair_waits(row, repair_wall_s())) {
+		p->rpk_obj = lo_objects(&p->rpk_map) - p->rpk_map.lm_stripes;
 		return 0;
 	}
 	return waits ? -EAGAIN : -ENOENT;
@@ -176,34 +176,35 @@ static void job_start(struct job_repair *r, uint64_t ino)
 
 	if (!j)
 		return; /* no memory: the next scan finds the file again */
-	j->r = r;
-	j->m = r->jr_m;
-	j->loop = r->jr_loop;
-	j->ino = ino;
-	j->view.rv_kind = -1;
-	job_work_open(&j->work, j->m->m_kv, j->loop, &r->jr_lock, &j->view.rv_progress);
-	job_work_take(&j->work, ino);
+	j->rpj_r = r;
+	j->rpj_m = r->jr_m;
+	j->rpj_loop = r->jr_loop;
+	j->rpj_ino = ino;
+	j->rpj_view.rv_kind = -1;
+	job_work_open(&j->rpj_work, j->rpj_m->m_kv, j->rpj_loop, &r->jr_lock,
+		      &j->rpj_view.rv_progress);
+	job_work_take(&j->rpj_work, ino);
 	pthread_mutex_lock(&r->jr_lock);
 	while (r->jr_job[i])
 		i++;
 	r->jr_job[i] = j;
 	pthread_mutex_unlock(&r->jr_lock);
-	repair_object(&j->work);
+	repair_object(&j->rpj_work);
 }
 
 void repair_job_end(struct repair_job *j)
 {
-	struct job_repair *r = j->r;
+	struct job_repair *r = j->rpj_r;
 
-	excl_end(&j->freeze, 0);
-	job_file_over(j->m, &j->view);
+	excl_end(&j->rpj_freeze, 0);
+	job_file_over(j->rpj_m, &j->rpj_view);
 	pthread_mutex_lock(&r->jr_lock);
 	for (unsigned i = 0; i < REPAIR_FILES_MAX; i++)
 		if (r->jr_job[i] == j)
 			r->jr_job[i] = NULL;
 	pthread_mutex_unlock(&r->jr_lock);
 	/* The next jobs of very many small files do not wait for a tick. */
-	if (j->repaired && !r->jr_next.t_pos)
+	if (j->rpj_repaired && !r->jr_next.t_pos)
 		loop_timer_start(r->jr_loop, &r->jr_next, 1);
 	free(j);
 }
@@ -218,7 +219,7 @@ unsigned job_repair_list(struct mds *m, struct job_repair_view *out, unsigned ma
 	pthread_mutex_lock(&r->jr_lock);
 	for (unsigned i = 0; i < REPAIR_FILES_MAX && n < max; i++)
 		if (r->jr_job[i])
-			out[n++] = r->jr_job[i]->view;
+			out[n++] = r->jr_job[i]->rpj_view;
 	pthread_mutex_unlock(&r->jr_lock);
 	return n;
 }

@@ -474,13 +474,13 @@ static void taken_all(struct job_restripe *r)
 	uint64_t bytes = 0;
 
 	for (size_t i = 0; i < r->rs_n; i++)
-		if (r->rs_list[i].end != UINT64_MAX && r->rs_list[i].end > r->rs_most)
-			r->rs_most = r->rs_list[i].end;
+		if (r->rs_list[i].ran_end != UINT64_MAX && r->rs_list[i].ran_end > r->rs_most)
+			r->rs_most = r->rs_list[i].ran_end;
 	for (size_t i = 0; i < r->rs_n; i++) {
 		struct restripe_range *g = &r->rs_list[i];
 
-		g->end = restripe_least(g->end, r->rs_most);
-		bytes += g->end > g->off ? g->end - g->off : 0;
+		g->ran_end = restripe_least(g->ran_end, r->rs_most);
+		bytes += g->ran_end > g->ran_off ? g->ran_end - g->ran_off : 0;
 	}
 	r->rs_last = bytes <= FINAL_BYTES || ++r->rs_round >= ROUNDS;
 	pthread_mutex_lock(&r->rs_lock);

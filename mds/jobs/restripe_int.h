@@ -10,8 +10,8 @@
 #define ALL_STRIPES UINT32_MAX
 
 struct restripe_range {
-	uint64_t off, end;
-	unsigned stripe; /* of the old layout, or ALL_STRIPES */
+	uint64_t ran_off, ran_end;
+	unsigned ran_stripe; /* of the old layout, or ALL_STRIPES */
 };
 
 struct job_restripe {

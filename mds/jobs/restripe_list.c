@@ -120,20 +120,21 @@ static bool next_piece(struct job_restripe *r, uint64_t *off, uint64_t *len, uns
 {
 	while (r->rs_at < r->rs_n) {
 		const struct restripe_range *g = &r->rs_list[r->rs_at];
-		uint64_t at = r->rs_pos > g->off ? r->rs_pos : g->off, end;
+		uint64_t at = r->rs_pos > g->ran_off ? r->rs_pos : g->ran_off, end;
 
-		if (at >= g->end) {
+		if (at >= g->ran_end) {
 			r->rs_at++;
 			r->rs_pos = 0;
 			continue;
 		}
 		end = restripe_least(
-			restripe_least(g->end, (at / r->rs_map.lm_unit + 1) * r->rs_map.lm_unit),
+			restripe_least(g->ran_end,
+				       (at / r->rs_map.lm_unit + 1) * r->rs_map.lm_unit),
 			(at / r->rs_pending.tw_map.lm_unit + 1) * r->rs_pending.tw_map.lm_unit);
 		end = restripe_least(end, at + BATCH_BYTES);
 		r->rs_pos = end;
 		*from = lo_stripe_of(&r->rs_map, at);
-		if (g->stripe != ALL_STRIPES && g->stripe != *from)
+		if (g->ran_stripe != ALL_STRIPES && g->ran_stripe != *from)
 			continue;
 		*off = at;
 		*len = end - at;
