@@ -352,9 +352,9 @@ void lo_orders_refresh(struct lo_orders *os)
 			break;
 		lo_order_key(&from, ds, seen + 1);
 		sc.sc_ds = os->os_loaded ? ds : 0;
-		err = os->os_loaded
-			      ? ns_rows(t, NS_T_ORDER, from.k, sizeof(from.k), order_scan_row, &sc)
-			      : ns_rows(t, NS_T_ORDER, "", 0, order_scan_row, &sc);
+		err = os->os_loaded ? ns_rows(t, NS_T_ORDER, from.ork_k, sizeof(from.ork_k),
+					      order_scan_row, &sc)
+				    : ns_rows(t, NS_T_ORDER, "", 0, order_scan_row, &sc);
 		err = err ? err : sc.sc_err;
 		if (!os->os_loaded && !err) {
 			os->os_loaded = true;
@@ -657,7 +657,7 @@ static int delete_run(struct kv_op *op, struct kv_txn *t)
 
 	crash_point("orders-delete");
 	for (size_t i = 0; i < os->os_ndeleting; i++) {
-		int err = ns_row_del(t, NS_T_ORDER, os->os_deleting[i].k, ORDER_KEY_LEN);
+		int err = ns_row_del(t, NS_T_ORDER, os->os_deleting[i].ork_k, ORDER_KEY_LEN);
 
 		if (err)
 			return err;

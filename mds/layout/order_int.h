@@ -125,7 +125,7 @@ struct order_queue {
 };
 
 struct order_key {
-	uint8_t k[ORDER_KEY_LEN];
+	uint8_t ork_k[ORDER_KEY_LEN];
 };
 
 struct lo_orders {

@@ -55,8 +55,8 @@ void lo_order_key(struct order_key *key, uint32_t ds, uint64_t number)
 	uint32_t d = htobe32(ds);
 	uint64_t n = htobe64(number);
 
-	memcpy(key->k, &d, 4);
-	memcpy(key->k + 4, &n, 8);
+	memcpy(key->ork_k, &d, 4);
+	memcpy(key->ork_k + 4, &n, 8);
 }
 
 uint32_t lo_order_key_read(struct kv_slice id, uint64_t *number)
@@ -111,7 +111,7 @@ static int row_put_n(struct lo *lo, struct kv_txn *t, uint32_t ds, const void *r
 	if (err)
 		return err;
 	lo_order_key(&key, ds, number);
-	err = ns_row_put(t, NS_T_ORDER, key.k, sizeof(key.k), r, len);
+	err = ns_row_put(t, NS_T_ORDER, key.ork_k, sizeof(key.ork_k), r, len);
 	if (err)
 		return err;
 	origin_put(lo->l_orders, number);
