@@ -550,11 +550,11 @@ static void join_send(struct ds_control *c)
 	for (unsigned i = 0; i < d->d_naddrs && n < DS_MAX_ADDRS; i++) {
 		struct ds_addr_text *t = &text[n];
 
-		if (rpc_uaddr((struct sockaddr *)&d->d_addr[i], t->netid, sizeof(t->netid),
-			      t->uaddr, sizeof(t->uaddr)))
+		if (rpc_uaddr((struct sockaddr *)&d->d_addr[i], t->dat_netid, sizeof(t->dat_netid),
+			      t->dat_uaddr, sizeof(t->dat_uaddr)))
 			continue;
-		addrs[n++] = (ctl_addr){.netid = t->netid,
-					.uaddr = t->uaddr,
+		addrs[n++] = (ctl_addr){.netid = t->dat_netid,
+					.uaddr = t->dat_uaddr,
 					.prefix = ds_subnet_bits(&d->d_addr[i])};
 	}
 	c->dc_addrs_changed = false;

@@ -180,7 +180,7 @@ void ds_status_metrics(struct ds *d); /* once, before the loops run */
 
 /* rdma.c */
 struct ds_addr_text {
-	char netid[9], uaddr[65];
+	char dat_netid[9], dat_uaddr[65];
 };
 /* On loop 0. begun is called once, on loop 0: when all addresses of ds.rdma accept connections, or
  * after a while if they do not. */

@@ -37,11 +37,12 @@ static unsigned rdma_tell(struct sockaddr_storage ss, uint16_t port, ctl_addr *a
 	struct ds_addr_text *t = &texts[n];
 
 	*rdma_port_of(&ss) = port;
-	if (n == max || rpc_uaddr((struct sockaddr *)&ss, t->netid, sizeof(t->netid), t->uaddr,
-				  sizeof(t->uaddr)))
+	if (n == max || rpc_uaddr((struct sockaddr *)&ss, t->dat_netid, sizeof(t->dat_netid),
+				  t->dat_uaddr, sizeof(t->dat_uaddr)))
 		return n;
-	strcpy(t->netid, ss.ss_family == AF_INET6 ? "rdma6" : "rdma");
-	addrs[n] = (ctl_addr){.netid = t->netid, .uaddr = t->uaddr, .prefix = ds_subnet_bits(&ss)};
+	strcpy(t->dat_netid, ss.ss_family == AF_INET6 ? "rdma6" : "rdma");
+	addrs[n] = (ctl_addr){
+		.netid = t->dat_netid, .uaddr = t->dat_uaddr, .prefix = ds_subnet_bits(&ss)};
 	return n + 1;
 }
 
