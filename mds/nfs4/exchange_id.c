@@ -159,8 +159,8 @@ static struct st_client *exchange_id_cases(struct compound *c, struct exchange_i
 	un->cl_tls = (uint8_t)rpc_conn_tls(c->call->c_conn);
 	un->cl_mach = mach != NULL;
 	if (mach) {
-		memcpy(un->cl_enforce, mach->enforce.w, sizeof(un->cl_enforce));
-		memcpy(un->cl_allow, mach->allow.w, sizeof(un->cl_allow));
+		memcpy(un->cl_enforce, mach->om_enforce.w, sizeof(un->cl_enforce));
+		memcpy(un->cl_allow, mach->om_allow.w, sizeof(un->cl_allow));
 	}
 	return un;
 }

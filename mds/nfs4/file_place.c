@@ -31,16 +31,16 @@ int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, ui
 	if (err)
 		return err;
 	hinted = pol;
-	hinted.lp_mirrors = p->mirrors < UINT8_MAX ? (uint8_t)p->mirrors : UINT8_MAX;
-	if (p->mirrors && lo_policy_check(p->m->m_lo, &hinted, why, sizeof(why)) == 0)
+	hinted.lp_mirrors = p->opl_mirrors < UINT8_MAX ? (uint8_t)p->opl_mirrors : UINT8_MAX;
+	if (p->opl_mirrors && lo_policy_check(p->opl_m->m_lo, &hinted, why, sizeof(why)) == 0)
 		pol = hinted;
 	/* Too few servers may be alive because they restart: wait for one lease before failing. */
-	err = lo_place(p->m->m_lo, &pol, i->i_ino, p->m->m_room_ms, &map);
+	err = lo_place(p->opl_m->m_lo, &pol, i->i_ino, p->opl_m->m_room_ms, &map);
 	if (!err)
-		err = lo_can_adopt(p->m->m_lo, p->t, NULL, &map);
+		err = lo_can_adopt(p->opl_m->m_lo, p->opl_t, NULL, &map);
 	if (err)
 		return err;
-	map.lm_clean = !p->given;
+	map.lm_clean = !p->opl_given;
 	*len = lo_map_encode(&map, buf, max);
 	return *len ? 0 : -EIO;
 }

@@ -32,9 +32,9 @@ static void get_dev_error(struct xdr_in *x, struct op_dev_error *e)
 	const uint8_t *p = xdr_get_fixed(x, 16);
 
 	if (p)
-		memcpy(e->dev, p, 16);
-	e->status = xdr_get_u32(x);
-	e->opnum = xdr_get_u32(x);
+		memcpy(e->ode_dev, p, 16);
+	e->ode_status = xdr_get_u32(x);
+	e->ode_opnum = xdr_get_u32(x);
 }
 
 struct report {
@@ -73,7 +73,7 @@ static void put_dev_error(struct report *r, struct xdr_in *x)
  * written. */
 static bool report_means_write_failed(const struct op_dev_error *e)
 {
-	return e->opnum == OP_WRITE || e->opnum == OP_COMMIT;
+	return e->ode_opnum == OP_WRITE || e->ode_opnum == OP_COMMIT;
 }
 
 /* The error that the application gets when the last copy failed. OK: the error may pass, as when a
@@ -85,12 +85,12 @@ static nfsstat4 fatal_status(const struct report *r)
 	for (unsigned e = 0; e < r->n; e++) {
 		if (!report_means_write_failed(&r->e[e]))
 			continue;
-		switch (r->e[e].status) {
+		switch (r->e[e].ode_status) {
 		case NFS4ERR_NOSPC:
 		case NFS4ERR_DQUOT:
 		case NFS4ERR_STALE:
 		case NFS4ERR_SERVERFAULT:
-			return r->e[e].status;
+			return r->e[e].ode_status;
 		/* Errors of WRITE, but not of LAYOUTGET (section 15.2). Without a layout the client
 		 * writes through this server and gets the data server's error; IO would hide it. */
 		case NFS4ERR_FBIG:
@@ -118,7 +118,7 @@ static uint64_t stale_objects(struct mds *m, struct report *r, const struct lo_m
 	for (unsigned e = 0; e < r->n; e++) {
 		struct ds_reg_server sv;
 
-		if (!ds_reg_get_uuid(m->m_dsc, r->e[e].dev, &sv))
+		if (!ds_reg_get_uuid(m->m_dsc, r->e[e].ode_dev, &sv))
 			continue;
 		*doubted |= lo_map_on(map, sv.sv_id);
 		if (!report_means_write_failed(&r->e[e]))
@@ -126,7 +126,7 @@ static uint64_t stale_objects(struct mds *m, struct report *r, const struct lo_m
 		/* A server with a lease denies what is fenced, and the report may be about a layout
 		 * that the client has no more: the second report counts. A server without a lease
 		 * denies everything: its first report counts. */
-		if (r->e[e].status == NFS4ERR_ACCESS && ds_reg_leased(m->m_dsc, sv.sv_id)) {
+		if (r->e[e].ode_status == NFS4ERR_ACCESS && ds_reg_leased(m->m_dsc, sv.sv_id)) {
 			r->denied = true;
 			if (!r->denied_before)
 				continue;

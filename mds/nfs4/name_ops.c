@@ -798,7 +798,7 @@ static void unlink_keeps(struct compound *c, struct kv_txn *t, uint64_t dir)
 	/* On a store that is full, a removal must only free. */
 	k->fo.f_keep_s = kv_low(c->m->m_kv) ? 0 : lo_trash_s(c->m->m_lo, t, dir);
 	k->fo.f_uid = c->cred.cr_uid;
-	k->ctx.kept = k->fo.f_keep_s != 0;
+	k->ctx.ofc_kept = k->fo.f_keep_s != 0;
 }
 
 static int remove_run(struct kv_op *op, struct kv_txn *t)
@@ -814,7 +814,7 @@ static int remove_run(struct kv_op *op, struct kv_txn *t)
 	unlink_keeps(c, t, c->cur);
 	err = ns_remove(c->m->m_ns, t, c->cur, k->name, k->len, 0, &c->cred, k->now, &k->fo,
 			&k->gone, &k->ci);
-	return err || !k->ctx.kept ? err : op_free_fence(&k->ctx, t);
+	return err || !k->ctx.ofc_kept ? err : op_free_fence(&k->ctx, t);
 }
 
 static nfsstat4 remove_go(struct compound *c)
@@ -837,7 +837,7 @@ static int rename_run(struct kv_op *op, struct kv_txn *t)
 	unlink_keeps(c, t, c->cur);
 	err = ns_rename(c->m->m_ns, t, c->saved, k->name, k->len, c->cur, k->to, k->tolen, &c->cred,
 			k->now, &k->fo, &k->gone, &k->ci, &k->dci);
-	return err || !k->ctx.kept ? err : op_free_fence(&k->ctx, t);
+	return err || !k->ctx.ofc_kept ? err : op_free_fence(&k->ctx, t);
 }
 
 static void rename_put(struct compound *c, struct xdr_out *x, struct op_after *after)

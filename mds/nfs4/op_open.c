@@ -400,7 +400,7 @@ static int op_open_create_run(struct kv_op *op, struct kv_txn *t)
 	struct lo_map map;
 	int err;
 
-	o->place.t = t;
+	o->place.opl_t = t;
 	err = ns_create(c->m->m_ns, t, &o->a, &o->out, o->blob, &o->ci);
 	if (!err && ds_reg_has_generic(c->m->m_dsc)) {
 		err = lo_map_decode(o->out.i_blob, &map);
@@ -436,12 +436,12 @@ static nfsstat4 open_create(struct compound *c, struct open *o)
 		return st;
 	if (o->how == EXCLUSIVE4_1)
 		i->i_verifier = o->verifier;
-	o->place.m = c->m;
-	o->place.mirrors = o->sa.mirrors;
+	o->place.opl_m = c->m;
+	o->place.opl_mirrors = o->sa.mirrors;
 	o->a.a_map = op_place_map;
 	o->a.a_map_arg = &o->place;
 	o->set = o->sa.set;
-	o->mark = o->place.given = layoutget_follows(c);
+	o->mark = o->place.opl_given = layoutget_follows(c);
 	return op_mutate(c, op_open_create_run, created_put, open_created);
 }
 

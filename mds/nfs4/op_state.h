@@ -97,8 +97,8 @@ void op_get_iostats(struct compound *c, struct xdr_in *x, bool counts);
 /* unread.c: what clients could not read. */
 #define OP_DEV_ERRORS 64
 struct op_dev_error {
-	uint8_t dev[16];
-	uint32_t status, opnum;
+	uint8_t ode_dev[16];
+	uint32_t ode_status, ode_opnum;
 };
 /* Remembers for a few seconds the READ errors that the client reported for a layout of the file. */
 void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_error *e, unsigned n);
@@ -179,12 +179,12 @@ void op_locks_gone(struct mds *m, struct st_file *f);
 /* orphan.c: frees inodes in ns_remove and ns_rename. An inode that is open stays as an orphan. For
  * others deletions are queued, and new opens are blocked until op_free_done. */
 struct op_free_ctx {
-	struct mds *m;
-	struct st_client *client; /* the client that removes; NULL: none */
-	uint64_t removing, orphaned;
-	bool kept;   /* the trash has it: nothing of its state ends */
-	bool fenced; /* but its layouts: the mutation fenced them */
-	bool waits;  /* there were some: the answer waits for the fence */
+	struct mds *ofc_m;
+	struct st_client *ofc_client; /* the client that removes; NULL: none */
+	uint64_t ofc_removing, ofc_orphaned;
+	bool ofc_kept;	 /* the trash has it: nothing of its state ends */
+	bool ofc_fenced; /* but its layouts: the mutation fenced them */
+	bool ofc_waits;	 /* there were some: the answer waits for the fence */
 };
 void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct st_client *client,
 		 struct ns_free_ops *fo);
@@ -207,12 +207,12 @@ nfsstat4 op_give_up(struct compound *c, const struct st_stateid *sid, op_find_fn
 void op_orphan_sweep(struct mds *m, struct loop *loop);
 /* Makes the map of a new file: lo_place as ns_create_args.a_map. */
 struct op_place {
-	struct mds *m;
-	struct kv_txn *t; /* the transaction that makes the file */
-	bool given;	  /* a layout is granted with the file */
+	struct mds *opl_m;
+	struct kv_txn *opl_t; /* the transaction that makes the file */
+	bool opl_given;	      /* a layout is granted with the file */
 	/* a hint, followed where the policy's other values permit it; 0: none */
-	uint32_t mirrors;
-	bool stripes;
+	uint32_t opl_mirrors;
+	bool opl_stripes;
 };
 int op_place_map(void *arg, const struct ns_inode *i, struct kv_slice policy, uint8_t *buf,
 		 size_t max, size_t *len);

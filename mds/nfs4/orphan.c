@@ -21,7 +21,7 @@
 static bool keep_open(void *arg, uint64_t ino)
 {
 	struct op_free_ctx *ctx = arg;
-	struct st *st = ctx->m->m_st;
+	struct st *st = ctx->ofc_m->m_st;
 	struct st_file *f;
 	bool keep = false;
 
@@ -29,10 +29,10 @@ static bool keep_open(void *arg, uint64_t ino)
 	f = st_file_get(st, ino, true);
 	if (f && f->f_opens) {
 		f->f_orphan = keep = true;
-		ctx->orphaned = ino;
+		ctx->ofc_orphaned = ino;
 	} else if (f) {
 		f->f_removing++;
-		ctx->removing = ino;
+		ctx->ofc_removing = ino;
 	}
 	st_file_unlock(st, ino);
 	return keep;
@@ -50,7 +50,7 @@ static int free_map(void *arg, struct kv_txn *t, const struct ns_inode *i)
 			  (unsigned long)i->i_ino);
 		return file_intent_del(t, i->i_ino);
 	}
-	int err = lo_order_free(ctx->m->m_lo, t, i);
+	int err = lo_order_free(ctx->ofc_m->m_lo, t, i);
 
 	if (!err)
 		err = lo_repair_del(t, i->i_ino);
@@ -60,16 +60,17 @@ static int free_map(void *arg, struct kv_txn *t, const struct ns_inode *i)
 void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct st_client *client,
 		 struct ns_free_ops *fo)
 {
-	*ctx = (struct op_free_ctx){.m = m, .client = client};
+	*ctx = (struct op_free_ctx){.ofc_m = m, .ofc_client = client};
 	*fo = (struct ns_free_ops){.f_keep_open = keep_open, .f_free_map = free_map, .f_arg = ctx};
 }
 
 int op_free_fence(struct op_free_ctx *ctx, struct kv_txn *t)
 {
-	int err = ctx->removing ? excl_fence_unused(&ctx->m->m_file, t, ctx->removing, &ctx->waits)
-				: 0;
+	int err = ctx->ofc_removing ? excl_fence_unused(&ctx->ofc_m->m_file, t, ctx->ofc_removing,
+							&ctx->ofc_waits)
+				    : 0;
 
-	ctx->fenced = err > 0;
+	ctx->ofc_fenced = err > 0;
 	return err < 0 ? err : 0;
 }
 
@@ -103,9 +104,9 @@ static void not_removing(struct st *st, const struct op_free_ctx *ctx, int err)
 	struct st_file *f;
 
 	do {
-		st_work_lock(&w, st, ctx->removing);
-		f = st_file_get(st, ctx->removing, false);
-		bool frees = !err && !ctx->kept, ends = frees || (!err && ctx->fenced);
+		st_work_lock(&w, st, ctx->ofc_removing);
+		f = st_file_get(st, ctx->ofc_removing, false);
+		bool frees = !err && !ctx->ofc_kept, ends = frees || (!err && ctx->ofc_fenced);
 
 		if (!f || (ends && f->f_layouts && !st_needs_all()))
 			continue;
@@ -113,7 +114,7 @@ static void not_removing(struct st *st, const struct op_free_ctx *ctx, int err)
 			f->f_intent = f->f_intent_durable = f->f_intent_old = f->f_suspect =
 				f->f_suspect_boot = f->f_contended = f->f_diverged = false;
 		if (ends)
-			layouts_end(st, f, ctx->client);
+			layouts_end(st, f, ctx->ofc_client);
 		f->f_removing--;
 		st_file_put(st, f);
 	} while (st_work_again(&w));
@@ -121,36 +122,36 @@ static void not_removing(struct st *st, const struct op_free_ctx *ctx, int err)
 
 void op_free_done(struct op_free_ctx *ctx, int err)
 {
-	if (ctx->orphaned && err)
-		not_orphaned(ctx->m->m_st, ctx->orphaned);
-	if (!ctx->removing)
+	if (ctx->ofc_orphaned && err)
+		not_orphaned(ctx->ofc_m->m_st, ctx->ofc_orphaned);
+	if (!ctx->ofc_removing)
 		return;
-	not_removing(ctx->m->m_st, ctx, err);
-	if (!err && ctx->fenced)
-		lo_orders_wake(ctx->m->m_lo);
-	if (!err && !ctx->kept)
-		lo_orders_files_gone(ctx->m->m_lo);
+	not_removing(ctx->ofc_m->m_st, ctx, err);
+	if (!err && ctx->ofc_fenced)
+		lo_orders_wake(ctx->ofc_m->m_lo);
+	if (!err && !ctx->ofc_kept)
+		lo_orders_files_gone(ctx->ofc_m->m_lo);
 }
 
 bool op_free_waits(struct compound *c, const struct op_free_ctx *ctx)
 {
-	if (ctx->waits)
-		lo_orders_wait(c->m->m_lo, ctx->removing, c->th->mt_loop, op_confirm_ms(c->m),
+	if (ctx->ofc_waits)
+		lo_orders_wait(c->m->m_lo, ctx->ofc_removing, c->th->mt_loop, op_confirm_ms(c->m),
 			       op_wake, c);
-	return ctx->waits;
+	return ctx->ofc_waits;
 }
 
 /* On the committer thread. The last client has closed it. */
 static int free_orphan(struct op_free_ctx *ctx, struct kv_txn *t, uint64_t ino,
 		       const struct ns_free_ops *fo)
 {
-	int err = ns_orphan_free(ctx->m->m_ns, t, ino, fo);
+	int err = ns_orphan_free(ctx->ofc_m->m_ns, t, ino, fo);
 	struct ns_inode i;
 
-	ctx->kept = err > 0;
+	ctx->ofc_kept = err > 0;
 	if (err <= 0)
 		return err;
-	err = ns_get(ctx->m->m_ns, t, ino, &i);
+	err = ns_get(ctx->ofc_m->m_ns, t, ino, &i);
 	/* With a name it was restored. */
 	return err || i.i_nlink ? err : op_free_fence(ctx, t);
 }
@@ -216,7 +217,7 @@ nfsstat4 op_give_up(struct compound *c, const struct st_stateid *sid, op_find_fn
 	if (status || !orphan)
 		return status;
 	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
-	k->ctx.removing = k->ino = c->cur;
+	k->ctx.ofc_removing = k->ino = c->cur;
 	/* Idempotent: opens and delegations end with the boot, and the sweep frees the file. */
 	return op_mutate_again(c, give_up_run, give_up_done);
 }
@@ -261,7 +262,7 @@ static int orphan_sweep_run(struct kv_op *op, struct kv_txn *t)
 			f->f_orphan = true;
 		} else if ((f = st_file_get(s->m->m_st, s->ino[i], true))) {
 			f->f_removing++; /* no new opens */
-			s->ctx[i].removing = s->ino[i];
+			s->ctx[i].ofc_removing = s->ino[i];
 		}
 		st_all_unlock(s->m->m_st);
 		if (!open)

@@ -55,15 +55,15 @@ static const struct op_bitmap may_allow = {{
 
 nfsstat4 op_mach_get(struct compound *c, struct op_mach *a)
 {
-	op_get_bitmap(c->in, &a->enforce, NULL);
-	op_get_bitmap(c->in, &a->allow, NULL);
+	op_get_bitmap(c->in, &a->om_enforce, NULL);
+	op_get_bitmap(c->in, &a->om_allow, NULL);
 	if (c->in->bad)
 		return NFS4ERR_BADXDR;
 	if (!protected_call(&c->call->c_cred))
 		return NFS4ERR_INVAL;
 	for (unsigned w = 0; w < NFS4_ATTRS_WORDS; w++) {
-		a->enforce.w[w] &= may_enforce.w[w];
-		a->allow.w[w] &= may_allow.w[w];
+		a->om_enforce.w[w] &= may_enforce.w[w];
+		a->om_allow.w[w] &= may_allow.w[w];
 	}
 	return NFS4_OK;
 }

@@ -16,7 +16,7 @@ uint64_t op_principal_hash(const struct rpc_cred *cred);
  * support: BADXDR, INVAL. op_mach_put puts the results. op_mach_check: may this operation be done
  * for the client with this credential? */
 struct op_mach {
-	struct op_bitmap enforce, allow;
+	struct op_bitmap om_enforce, om_allow;
 };
 nfsstat4 op_mach_get(struct compound *c, struct op_mach *a);
 void op_mach_put(struct xdr_out *x, const struct st_client *cl);

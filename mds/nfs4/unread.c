@@ -16,8 +16,8 @@
 /* ACCESS comes from a fence, or from a server without a lease: the next layout will be good. */
 static bool unread_failed(const struct op_dev_error *e)
 {
-	return e->opnum == OP_READ && e->status && e->status != NFS4ERR_ACCESS &&
-	       e->status != NFS4ERR_NXIO && e->status != NFS4ERR_DELAY;
+	return e->ode_opnum == OP_READ && e->ode_status && e->ode_status != NFS4ERR_ACCESS &&
+	       e->ode_status != NFS4ERR_NXIO && e->ode_status != NFS4ERR_DELAY;
 }
 
 void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_error *e, unsigned n)
@@ -33,11 +33,11 @@ void op_unread_report(struct compound *c, uint64_t ino, const struct op_dev_erro
 	    lo_map_decode(i.i_blob, &map))
 		return;
 	for (unsigned k = 0; k < n; k++) {
-		if (e[k].opnum != OP_READ || !ds_reg_get_uuid(c->m->m_dsc, e[k].dev, &sv))
+		if (e[k].ode_opnum != OP_READ || !ds_reg_get_uuid(c->m->m_dsc, e[k].ode_dev, &sv))
 			continue;
 		if (unread_failed(&e[k]))
 			unread |= lo_map_on(&map, sv.sv_id);
-		else if (e[k].status == NFS4ERR_NXIO)
+		else if (e[k].ode_status == NFS4ERR_NXIO)
 			unreached |= lo_map_on(&map, sv.sv_id);
 	}
 	if (!(unread | unreached))
@@ -163,10 +163,11 @@ void op_unreached_report(struct compound *c, const struct op_dev_error *e, unsig
 	struct ds_reg_server sv;
 
 	for (unsigned k = 0; k < n; k++) {
-		if (e[k].status != NFS4ERR_NXIO)
+		if (e[k].ode_status != NFS4ERR_NXIO)
 			continue;
-		ds_reg_reported(c->m->m_dsc, e[k].dev); /* then a query shows whether it lives */
-		if (now > STOOD_MS && ds_reg_get_uuid(c->m->m_dsc, e[k].dev, &sv) &&
+		ds_reg_reported(c->m->m_dsc,
+				e[k].ode_dev); /* then a query shows whether it lives */
+		if (now > STOOD_MS && ds_reg_get_uuid(c->m->m_dsc, e[k].ode_dev, &sv) &&
 		    ds_reg_reached(c->m->m_dsc, sv.sv_id, now - STOOD_MS))
 			note_unreached(c, sv.sv_id, now);
 	}
