@@ -572,7 +572,7 @@ static void open_data(const struct conf *conf)
 	op_file_env(&mds);
 	if (lo_near_set(mds.m_lo, conf_str(conf, "mds.near"),
 			(unsigned)conf_int(conf, "mds.near_factor"), err, sizeof(err)))
-		die(err, NULL);
+		main_die(err, NULL);
 	if (lo_trash_load(mds.m_lo))
 		main_die("cannot read whether policies say trash=", NULL);
 	if (lo_threshold_load(mds.m_lo, conf_size(conf, "mds.threshold")))

@@ -3,9 +3,9 @@
 """instance.py [--rounds N] [--lease S] [--kinds KIND,...] [--ledger FILE] [--limit S]
 [--client S] [--controls NAME,...] [--no-control] - an instance whose log is in PostgreSQL
 (engine.py), as docs/ha.md sets it up: weft-mds on two nodes, each with a store of its own, and
-weft-addr on both. One serves, the other one stands by and takes over by itself. A stock client (guest.sh) works
-through it all. No operation may last longer than --limit seconds (4), not counting the time in
-which nothing can be answered (strikes.py). --lease is mds.log_lease (1.5), and --client
+weft-addr on both. One serves, the other one stands by and takes over by itself. A stock client
+(guest.sh) works through it all. No operation may last longer than --limit seconds (4), not counting
+the time in which nothing can be answered (strikes.py). --lease is mds.log_lease (1.5), and --client
 mds.lease (21).
 
 n1 and n2 are its nodes, d1 and d2 have the data servers. N failures come, of the KINDs in turn
