@@ -15,6 +15,22 @@
 
 enum { WAIT_MS = 2000, LOOK_MS = 20 };
 
+/* How long an answer is held, in ms. */
+static uint32_t grace_hold(const struct mds_thread *th)
+{
+	uint32_t quarter = th->mt_mds->m_st->st_grace_ms / 4;
+
+	return quarter < WAIT_MS ? quarter : WAIT_MS;
+}
+
+static void grace_look_later(struct mds_thread *th)
+{
+	uint32_t hold = grace_hold(th);
+
+	if (th->mt_grace && !th->mt_grace_look.t_pos)
+		loop_timer_start(th->mt_loop, &th->mt_grace_look, hold < LOOK_MS ? hold : LOOK_MS);
+}
+
 static void grace_look(struct loop_timer *t)
 {
 	struct mds_thread *th = hash_entry(t, struct mds_thread, mt_grace_look);
@@ -35,26 +51,23 @@ static void grace_look(struct loop_timer *t)
 		*th->mt_grace_end = c;
 		th->mt_grace_end = &c->grace_next;
 	}
-	if (th->mt_grace && !t->t_pos)
-		loop_timer_start(th->mt_loop, t, LOOK_MS);
+	grace_look_later(th);
 }
 
 bool op_grace_waits(struct compound *c)
 {
 	struct mds_thread *th = c->th;
-	uint32_t quarter = c->m->m_st->st_grace_ms / 4;
+	uint32_t hold = grace_hold(th);
 
-	if (!c->client || !atomic_load(&c->client->cl_ready) || !st_in_grace(c->m->m_st))
+	if (!hold || !c->client || !atomic_load(&c->client->cl_ready) || !st_in_grace(c->m->m_st))
 		return false;
 	c->grace_next = NULL;
-	c->grace_until_ns =
-		loop_now_ns(th->mt_loop) + (quarter < WAIT_MS ? quarter : WAIT_MS) * 1000000ull;
+	c->grace_until_ns = loop_now_ns(th->mt_loop) + hold * 1000000ull;
 	if (!th->mt_grace)
 		th->mt_grace_end = &th->mt_grace;
 	*th->mt_grace_end = c;
 	th->mt_grace_end = &c->grace_next;
 	th->mt_grace_look.t_fire = grace_look;
-	if (!th->mt_grace_look.t_pos)
-		loop_timer_start(th->mt_loop, &th->mt_grace_look, LOOK_MS);
+	grace_look_later(th);
 	return true;
 }

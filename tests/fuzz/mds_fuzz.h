@@ -40,6 +40,7 @@
 #pragma clang diagnostic ignored "-Watomic-implicit-seq-cst"
 
 #define FZ_RECALL_MS  3
+#define FZ_GRACE_MS   4 /* what it refuses waits for a quarter of it */
 #define FZ_MAX_RECORD (OP_MAX_IO + 128 * 1024)
 #define FZ_SERVERS    2
 #define FZ_CONNS      256
@@ -490,7 +491,7 @@ static void fz_start(const char *name, bool joins)
 	    ns_open(&mds.m_ns, mds.m_kv, err, sizeof(err)) ||
 	    ds_reg_create(&mds.m_dsc, mds.m_ns, &dopts, err, sizeof(err)))
 		fz_bug(err);
-	if (st_create(&mds.m_st, mds.m_ns, mds.m_lease_ms, 90000, 90000) ||
+	if (st_create(&mds.m_st, mds.m_ns, mds.m_lease_ms, FZ_GRACE_MS, 90000) ||
 	    lo_create(&mds.m_lo, mds.m_ns, mds.m_dsc))
 		fz_bug("no memory");
 	op_file_env(&mds);
