@@ -2,13 +2,12 @@
 /* etcd.c - see etcd.h. */
 #include "mds/etcd.h"
 #include "base/clock.h"
-#include <arpa/inet.h>
+#include "base/host_port.h"
 #include <curl/curl.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 enum { ENDPOINTS = 8, URL = 256, PASSWORD = 512 };
 
@@ -26,38 +25,6 @@ struct etcd {
 
 /* ---- options ---- */
 
-/* This machine: nobody else hears what goes there in the clear. */
-static bool is_here(const char *host)
-{
-	size_t n = strcspn(host, ":");
-	char text[INET_ADDRSTRLEN];
-	struct in_addr in;
-
-	if (!strncasecmp(host, "localhost:", 10) || !strncmp(host, "[::1]:", 6))
-		return true;
-	if (n >= sizeof(text))
-		return false;
-	memcpy(text, host, n);
-	text[n] = 0;
-	return inet_pton(AF_INET, text, &in) == 1 && ntohl(in.s_addr) >> 24 == 127;
-}
-
-static bool host_port_ok(const char *text)
-{
-	const char *colon = strrchr(text, ':');
-	char *end;
-	unsigned long port;
-
-	if (!colon || colon == text || strcspn(text, "/ @?#\\\"") != strlen(text) ||
-	    colon[1] < '0' || colon[1] > '9')
-		return false;
-	/* An IPv6 address is in brackets. */
-	if (memchr(text, ':', (size_t)(colon - text)) && (*text != '[' || colon[-1] != ']'))
-		return false;
-	port = strtoul(colon + 1, &end, 10);
-	return port && port <= 65535 && !*end;
-}
-
 static const char *wrong_endpoint(const char *url, bool secret)
 {
 	bool tls = !strncmp(url, "https://", 8);
@@ -66,7 +33,7 @@ static const char *wrong_endpoint(const char *url, bool secret)
 		return "an endpoint is http://HOST:PORT or https://HOST:PORT";
 	if (!host_port_ok(url + (tls ? 8 : 7)))
 		return "an endpoint is http://HOST:PORT or https://HOST:PORT";
-	if (secret && !tls && !is_here(url + 7))
+	if (secret && !tls && !host_is_here(url + 7))
 		return "a password goes to another machine by https:// only";
 	return NULL;
 }

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* http_get.c - see http_get.h. */
 #include "tools/http_get.h"
-#include <arpa/inet.h>
+#include "base/host_port.h"
 #include <curl/curl.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/un.h>
 
 #define ANSWER_MAX     (64u << 20)
@@ -29,36 +28,6 @@ static const char *unix_path(const char *addr)
 	return addr[0] == '/' ? addr : addr + 5;
 }
 
-/* This machine: nobody else hears what goes there in the clear. */
-static bool is_here(const char *host)
-{
-	size_t n = strcspn(host, ":");
-	char text[INET_ADDRSTRLEN];
-	struct in_addr in;
-
-	if (!strncasecmp(host, "localhost:", 10) || !strncmp(host, "[::1]:", 6))
-		return true;
-	if (n >= sizeof(text))
-		return false;
-	memcpy(text, host, n);
-	text[n] = 0;
-	return inet_pton(AF_INET, text, &in) == 1 && ntohl(in.s_addr) >> 24 == 127;
-}
-
-static bool host_port_ok(const char *text)
-{
-	const char *colon = strrchr(text, ':');
-	char *end;
-
-	if (!colon || colon == text || strcspn(text, "/ @?#\\\"") != strlen(text) ||
-	    colon[1] < '0' || colon[1] > '9')
-		return false;
-	/* An IPv6 address is in brackets. */
-	if (memchr(text, ':', (size_t)(colon - text)) && (*text != '[' || colon[-1] != ']'))
-		return false;
-	return strtoul(colon + 1, &end, 10) <= 65535 && !*end;
-}
-
 const char *http_addr_wrong(const char *addr)
 {
 	static const char forms[] = "expected unix:/PATH, 127.0.0.1:PORT or https://HOST:PORT";
@@ -73,7 +42,7 @@ const char *http_addr_wrong(const char *addr)
 		addr += tls ? 8 : 7;
 	if (!host_port_ok(addr))
 		return forms;
-	return tls || is_here(addr) ? NULL : "another machine needs https://HOST:PORT";
+	return tls || host_is_here(addr) ? NULL : "another machine needs https://HOST:PORT";
 }
 
 /* ---- credentials ---- */
@@ -234,7 +203,7 @@ int http_ask(const char *addr, const char *method, const char *target, const cha
 	err = token_read(token, out->ha_why, sizeof(out->ha_why));
 	if (err)
 		return err;
-	if (!is_unix(addr) && !tls && !is_here(host))
+	if (!is_unix(addr) && !tls && !host_is_here(host))
 		*token = 0;
 	c = curl_easy_init();
 	if (c && asprintf(&url, "%s%s%s", tls ? "https://" : "http://",

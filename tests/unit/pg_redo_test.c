@@ -89,20 +89,6 @@ int main(void)
 {
 	const TTest *const tests[] = {one_that_is_to_end_claims_nothing,
 				      one_that_was_stopped_waits_no_more, NULL};
-	Suite *s = suite_create("pg_redo");
-	int status;
 
-	if (!world_may_run()) {
-		puts("1..0 # SKIP no PostgreSQL that may run here (tools/setup tests)");
-		return 0;
-	}
-	if (!world_make()) {
-		puts("1..1\nnot ok 1 - PostgreSQL starts");
-		world_try("end");
-		return 1;
-	}
-	unit_add(s, "pg_redo", NULL, NULL, 180, tests);
-	status = unit_run(s);
-	world_try("end");
-	return status;
+	return world_run("pg_redo", 180, tests);
 }

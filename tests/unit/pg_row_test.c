@@ -243,20 +243,6 @@ int main(void)
 				      a_copy_that_lives_keeps_its_place,
 				      an_end_while_a_statement_is_under_way_gives_the_instance_up,
 				      NULL};
-	Suite *s = suite_create("pg_row");
-	int status;
 
-	if (!world_may_run()) {
-		puts("1..0 # SKIP no PostgreSQL that may run here (tools/setup tests)");
-		return 0;
-	}
-	if (!world_make()) {
-		puts("1..1\nnot ok 1 - PostgreSQL starts");
-		world_try("end");
-		return 1;
-	}
-	unit_add(s, "pg_row", NULL, NULL, 180, tests);
-	status = unit_run(s);
-	world_try("end");
-	return status;
+	return world_run("pg_row", 180, tests);
 }

@@ -969,20 +969,6 @@ int main(void)
 				      a_read_at_a_restarted_primary_lies,
 				      a_promoted_standby_may_lack_what_was_acknowledged,
 				      NULL};
-	Suite *s = suite_create("pg");
-	int status;
 
-	if (!world_may_run()) {
-		puts("1..0 # SKIP no PostgreSQL that may run here (tools/setup tests)");
-		return 0;
-	}
-	if (!world_make()) {
-		puts("1..1\nnot ok 1 - PostgreSQL starts");
-		world_try("end");
-		return 1;
-	}
-	unit_add(s, "pg", NULL, NULL, 60, tests);
-	status = unit_run(s);
-	world_try("end");
-	return status;
+	return world_run("pg", 60, tests);
 }

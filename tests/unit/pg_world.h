@@ -54,6 +54,28 @@ static inline bool world_make(void)
 	       scratch_make(world_dir, sizeof(world_dir), "pg") && world_try("make");
 }
 
+/* What main() does: runs the tests with a PostgreSQL of their own, each with this limit in seconds.
+ * Returns the status of the program. */
+static inline int world_run(const char *name, int seconds, const TTest *const *tests)
+{
+	Suite *s = suite_create(name);
+	int status;
+
+	if (!world_may_run()) {
+		puts("1..0 # SKIP no PostgreSQL that may run here (tools/setup tests)");
+		return 0;
+	}
+	if (!world_make()) {
+		puts("1..1\nnot ok 1 - PostgreSQL starts");
+		world_try("end");
+		return 1;
+	}
+	unit_add(s, name, NULL, NULL, seconds, tests);
+	status = unit_run(s);
+	world_try("end");
+	return status;
+}
+
 static inline const char *world_conninfo(const char *nodes, const char *user)
 {
 	static char out[600];

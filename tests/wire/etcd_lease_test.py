@@ -27,7 +27,8 @@ from nfs41 import err  # noqa: E402
 from sniffer import Sniffer  # noqa: E402
 from tls_wire import Certs  # noqa: E402
 import pg_world as log  # noqa: E402
-from pg_world import LEASE_S, ask, has_files, make_files  # noqa: E402
+from pg_world import (  # noqa: E402
+    LEASE_S, ask, has_files, make_files, stands_still_and_wakes)
 
 INSTANCES = itertools.count(1)
 PORTS = itertools.count(12140, 2)
@@ -266,26 +267,7 @@ def test_nothing_is_answered_while_etcd_is_away(w):
 
 def test_a_holder_that_stood_still_answers_nothing_and_ends(w):
     both(w)
-    c, two = w.client("a"), w.client("a")
-    d = make_files(c, "d", 20)
-    sniff = Sniffer(w.port["a"])
-    c.ok(putfh(d), lookup("f1"))
-    check(sniff.bytes() > 0, True, "bytes that the sniffer sees")
-    stand_still(w.run["a"].pid)
-    sniff.bytes()
-    c.begin(putfh(d), create(DIR, "late"))
-    two.begin(putfh(d), lookup("f2"))
-    w.serves("b")
-    b = w.client("b")
-    has_files(b, "d", 20)
-    make_files(b, "e", 20)
-    w.run["a"].send_signal(signal.SIGCONT)
-    check(w.ended("a") != 0, True, "status")
-    check("another instance holds the store" in w.log("a"), True, w.log("a")[-800:])
-    check(sniff.bytes(), 0, "bytes that left")
-    sniff.close()
-    d = b.ok(putfh(b.root()), lookup("d"), getfh()).fh
-    check(err(b.call(putfh(d), lookup("late")).status), "NOENT")
+    stands_still_and_wakes(w)
 
 
 def test_one_whose_key_was_deleted_ends(w):

@@ -22,8 +22,7 @@ from harness import *  # noqa: E402,F403
 from daemons import environment, program  # noqa: E402
 from nfs41 import err  # noqa: E402
 from pg_world import (  # noqa: E402
-    Postgres, World, ask, has_files, make_files, missing, refuses)
-from sniffer import Sniffer  # noqa: E402
+    Postgres, World, ask, has_files, make_files, missing, refuses, stands_still_and_wakes)
 
 INSTANCES = itertools.count(1)
 
@@ -327,28 +326,7 @@ def test_connections_to_a_standby_wait_or_go(w):
 
 def test_one_that_was_deposed_says_nothing_more(w):
     both(w)
-    c, two = w.client("a"), w.client("a")
-    d = make_files(c, "d", 20)
-    sniff = Sniffer(w.port["a"])
-    c.ok(putfh(d), lookup("f1"))
-    check(sniff.bytes() > 0, True, "bytes that the sniffer sees")
-    stand_still(w.run["a"].pid)
-    sniff.bytes()
-    c.begin(putfh(d), create(DIR, "late"))
-    two.begin(putfh(d), lookup("f2"))
-    w.serves("b")
-    b = w.client("b")
-    has_files(b, "d", 20)
-    make_files(b, "e", 20)
-    w.run["a"].send_signal(signal.SIGCONT)
-    check(w.ended("a") != 0, True, "status")
-    check("another instance holds the store" in w.log("a"), True, w.log("a")[-800:])
-    check(sniff.bytes(), 0, "bytes that left")
-    sniff.close()
-    d = b.ok(putfh(b.root()), lookup("d"), getfh()).fh
-    b.ok(putfh(d), lookup("f2"))
-    first_ = b.call(putfh(d), lookup("late"))
-    check(err(first_.status), "NOENT")
+    stands_still_and_wakes(w)
 
 
 def test_a_wrong_log_is_told(w):

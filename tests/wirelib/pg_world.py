@@ -13,6 +13,7 @@ import tempfile
 from daemons import Http, environment, program
 from harness import *  # noqa: F403
 from nfs41 import Client
+from sniffer import Sniffer
 
 # Long enough that a loaded machine causes no takeover that a test does not want.
 LEASE_S = 4
@@ -163,6 +164,30 @@ def has_files(c, where, n):
     d = c.ok(putfh(c.root()), lookup(where), getfh()).fh
     for i in range(n):
         c.ok(putfh(d), lookup(f"f{i}"))
+
+
+def stands_still_and_wakes(w):
+    """a holds the instance and stands still until b serves. It then answers nothing more: neither
+    what was asked before nor what it does late."""
+    c, two = w.client("a"), w.client("a")
+    d = make_files(c, "d", 20)
+    sniff = Sniffer(w.port["a"])
+    c.ok(putfh(d), lookup("f1"))
+    check(sniff.bytes() > 0, True, "bytes that the sniffer sees")
+    stand_still(w.run["a"].pid)
+    sniff.bytes()
+    c.begin(putfh(d), create(DIR, "late"))
+    two.begin(putfh(d), lookup("f2"))
+    w.serves("b")
+    b = w.client("b")
+    has_files(b, "d", 20)
+    make_files(b, "e", 20)
+    w.run["a"].send_signal(signal.SIGCONT)
+    check(w.ended("a") != 0, True, "status")
+    check("another instance holds the store" in w.log("a"), True, w.log("a")[-800:])
+    check(sniff.bytes(), 0, "bytes that left")
+    sniff.close()
+    b.no("NOENT", putfh(b.ok(putfh(b.root()), lookup("d"), getfh()).fh), lookup("late"))
 
 
 def refuses(w, text, *more, status=None, args=()):
