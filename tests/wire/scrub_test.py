@@ -23,6 +23,8 @@ from mirrored import (Wide, equal, name_of, object_path, servers, states, whole,
                       without)
 
 SETTINGS = ["mds.repair_files=4", "mds.repair_wait=20s", "mds.lease=5s"]
+# Seconds in which a test has to see a scrub that waits for its second look, or to stop it.
+SEEN_WITHIN, STOP_WITHIN = 15, 6
 
 
 def weft(w, *args, rc=0):
@@ -346,11 +348,13 @@ def test_a_crash_in_the_middle(w):
     # What it found outlives a restart, and so does the stop.
     w.restart()
     check(kinds(scrub(w, "--status")), [("orphan", "removed")])
+    w.dev("down", w.dir)
+    w.dev("up", w.dir, "--set", f"mds.scrub_delay={STOP_WITHIN}s")
     garbage = plant(w, "ds1", removed_inode(client(), "too"), stripe=3)
     fsck(w, "--background")
     scrub(w, "--stop")
     eventually(lambda: scrub(w, "--status")["stopped"], 5, "its end")
-    time.sleep(2.5)
+    time.sleep(STOP_WITHIN + 0.5)
     check(os.path.exists(garbage), True)
 
 
@@ -486,4 +490,4 @@ def test_a_choice_leaves_stripes_that_have_a_good_copy(w):
 
 if __name__ == "__main__":
     run_apart(globals(), settings=lambda name:
-              [*SETTINGS, f"mds.scrub_delay={'2s' if 'crash' in name else '200ms'}"])
+              [*SETTINGS, f"mds.scrub_delay={f'{SEEN_WITHIN}s' if 'crash' in name else '200ms'}"])
