@@ -161,7 +161,8 @@ static void tell_next(struct tell *te)
 	size_t left = dl->dl_n - te->te_at;
 
 	a->first = a->last + 1;
-	a->living.living_val = dl->dl_client + te->te_at;
+	/* There is no array where no client lives. */
+	a->living.living_val = left ? dl->dl_client + te->te_at : NULL;
 	a->living.living_len = left > CTL_LIVING_MAX ? CTL_LIVING_MAX : (unsigned)left;
 	a->last = left > CTL_LIVING_MAX ? dl->dl_client[te->te_at + CTL_LIVING_MAX - 1]
 					: dl->dl_next - 1;

@@ -262,6 +262,17 @@ def restart_without_clients_needs_no_grace(w):
     c.open(c.mkdir(c.root(), "d"), "f")
 
 
+def restart_when_no_client_lives_any_more(w):
+    """The data servers hear of it, and bar all numbers that clients had."""
+    c = client()
+    c.ok(destroy_session(c.session.sessionid))
+    first(c, "OK", destroy_clientid(c.clientid))
+    w.restart()
+    eventually(lambda: [w.metric("weft_ds_bars", f"ds{k}") for k in (1, 2, 3, 4)] == [1] * 4,
+               what="one run of numbers")
+    client().root()
+
+
 def restart_ends_grace_when_a_client_stays_away(w):
     gone, c = client(), client()
     d = c.mkdir(c.root(), "d")
