@@ -15,11 +15,11 @@ import sys
 def fetch(where):
     if where.startswith("unix:"):
         s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        s.settimeout(10)
+        s.settimeout(60)
         s.connect(where[len("unix:"):])
     else:
         host, port = where.split("/")[2].rsplit(":", 1)
-        s = socket.create_connection((host.strip("[]"), int(port)), 10)
+        s = socket.create_connection((host.strip("[]"), int(port)), 60)
     with s:
         s.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         data = b""

@@ -17,6 +17,7 @@ import tap  # noqa: E402
 from harness import *  # noqa: E402,F403
 from steps import data_server  # noqa: E402
 from files import content, layout_of  # noqa: E402
+from load import Watch, mds_pid, pids  # noqa: E402
 from nfs41 import err  # noqa: E402
 from mirrored import Holder, servers, states  # noqa: E402
 from tool import is_state, pid_of, server, state, weft_json as weft  # noqa: E402
@@ -30,15 +31,16 @@ QUICK = ["ds.lease=30s", "mds.lease=10s", "mds.ds_suspect=700ms", "mds.ds_dead=1
 def test_killed_it_is_dead_in_a_second_and_writers_go_on_without_it(w):
     x = Holder("kill")
     check(sorted(x.named), sorted(x.uuids))
-    began = time.monotonic()
+    began, watch = time.monotonic(), Watch(mds_pid(w))
     w.dev("kill", w.dir, x.names[0], "-9")
-    eventually(lambda: x.recalls, 4, "recall")
+    eventually(lambda: x.recalls, what="recall")
+    took = watch.took()
     tap.say(f"recalled {x.recalls[0] - began:.2f} s after kill -9")
-    check(x.recalls[0] - began < 3, True, "soon")
+    check(took < 3, True, f"soon, not after {took:.1f} s")
     check((state(w, x.names[0]), state(w, x.names[1])), ("dead", "alive"))
     check(states(x.c, x.f), ["stale", "in-sync"])
     check(x.get(), [x.uuids[1]], "what a new layout names")
-    eventually(lambda: x.gone, 3, "CB_NOTIFY_DEVICEID")
+    eventually(lambda: x.gone, what="CB_NOTIFY_DEVICEID")
     check(x.gone, [({2}, x.uuids[0])], "DELETE")
 
 
@@ -49,10 +51,20 @@ def test_one_that_says_nothing_is_dead_after_a_while(w):
     began = time.monotonic()
     stand_still(pid)
     try:
-        eventually(lambda: state(w, name) == "suspect", 3, "suspicion")
-        check(x.recalls, [], "recalled on suspicion")
-        is_state(w, name, "dead", 4)
-        check(1.4 < time.monotonic() - began < 4, True, "when")
+        watch, suspicion = Watch(mds_pid(w)), []
+
+        def recalled():
+            already = list(x.recalls)
+            if w.metric(rf'weft_mds_ds_state{{ds="{name}",id="\d+",state="suspect"}}'):
+                suspicion.append(already)
+            return x.recalls
+        eventually(recalled, what="recall")
+        took, at_most = x.recalls[0] - began, watch.took()
+        check(any(suspicion), False, "recalled on suspicion")
+        # A slow machine may see both at once.
+        check(bool(suspicion) or took - at_most > 0.3, True, "suspicion")
+        check(1.4 < took and at_most < 4, True, f"when: after {took:.1f} s")
+        check(state(w, name), "dead")
         check(x.get(), [x.uuids[1]])
         check(content(x.c, x.f, x.s), b"x" * 5000)
     finally:
@@ -68,7 +80,7 @@ def test_files_that_nobody_has_open_are_judged_when_they_are_written(w):
     x = Holder("lazy")
     x.give_back(x.o.stateid)
     w.dev("kill", w.dir, x.names[0], "-9")
-    is_state(w, x.names[0], "dead", 4)
+    is_state(w, x.names[0], "dead", 30)
     check(states(x.c, x.f), ["in-sync", "in-sync"])
     check(x.get(IO_READ), [x.uuids[1]], "readers are not sent there")
     check(states(x.c, x.f), ["in-sync", "in-sync"], "for that nothing is stale")
@@ -107,10 +119,10 @@ def cut_short(w, name):
 def test_who_set_a_size_and_was_cut_short_keeps_nobody_waiting(w):
     x, gone, c = cut_short(w, "short")
     try:
-        began = time.monotonic()
+        watch = Watch(*pids(w))
         got = c.until(lambda got: err(got.status) not in ("DELAY", "GRACE"), putfh(x.f),
                       read(ANON, 0, 5000), tries=100)
-        check((got.results[-1].data, time.monotonic() - began < 3), (b"x" * 100, True))
+        check((got.results[-1].data, watch.took() < 3), (b"x" * 100, True))
         check(sorted(states(c, x.f)), ["in-sync", "stale"])
     finally:
         os.kill(pid_of(w, gone), signal.SIGCONT)
@@ -179,7 +191,7 @@ def test_the_only_copy_is_waited_for_until_its_server_is_said_to_be_gone(w):
 def test_the_only_copy_is_given_up_after_the_time_that_is_configured(w):
     x = Holder("only", policy="mirrors=1")
     w.dev("kill", w.dir, x.names[0], "-9")
-    eventually(lambda: x.recalls, 4, "recall")
+    eventually(lambda: x.recalls, 30, "recall")
     check(states(x.c, x.f), ["in-sync"])
     put_off(x)
     given_up(x, 30)
@@ -210,8 +222,8 @@ def test_the_administrators_word(w):
     got = weft(w, "ds", "kill", name)
     check((got["state"], got["alive"], abs(got["since_at"] - time.time()) < 60),
           ("killed", False, True))
-    eventually(lambda: x.recalls, 4, "recall")
-    eventually(lambda: ds.write(fh, 0, b"z" * 5000).status == 13, 4, "the end of its lease")
+    eventually(lambda: x.recalls, 30, "recall")
+    eventually(lambda: ds.write(fh, 0, b"z" * 5000).status == 13, what="the end of its lease")
     check(x.get(), [x.uuids[1]])
     check(weft(w, "ds", "kill", name)["since_at"], got["since_at"], "said twice")
     w.restart()

@@ -14,7 +14,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../wirelib"))
 import harness  # noqa: E402
 from harness import *  # noqa: E402,F403
-from load import Watch, mds_pid  # noqa: E402
+from load import Watch, mds_pid, pids  # noqa: E402
 from nfs41 import err, op  # noqa: E402
 from steps import *  # noqa: E402,F403
 
@@ -288,9 +288,10 @@ def test_two_truncations_at_once_recall_each_other(c, d):
 def test_a_restarted_clients_layouts_are_fenced(c, d):
     s, f, o, ds, fh = one_server(c, d)
     check(ds.write(fh, 0, b"x").status, 0)
-    new = eid(c, c.owner, b"restart.")
+    new, watch = eid(c, c.owner, b"restart."), Watch(*pids(harness.THE))
     first(c, "OK", create_session(new.clientid, new.seq))
-    eventually(lambda: ds.write(fh, 0, b"y").status == 13, 3, "the fence of the old incarnation")
+    eventually(lambda: ds.write(fh, 0, b"y").status == 13, what="the fence of the old incarnation")
+    check(watch.took() < 3, True, f"the fence took {watch.took():.1f} s")
     two = client()
     ok = lay(two, f, two.open(d, "f")[0])
     check(ds.write(ok.mirrors[0][0].fhs[0], 0, b"z").status, 0)

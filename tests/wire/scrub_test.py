@@ -102,7 +102,7 @@ def test_what_is_in_order_is_found_so(w):
     eventually(
         lambda: [e["text"] for e in map(
             json.loads, weft(w, "--json", "events", "--kind", "scrub").splitlines()
-        )][-1].startswith("over: 2 objects"), 3, "its event")
+        )][-1].startswith("over: 2 objects"), what="its event")
     check("take no other option" in weft(w, "scrub", "--status", "--stop", rc=2), True)
     check("takes only" in weft(w, "fsck", "--online", "/somewhere", rc=2), True)
 

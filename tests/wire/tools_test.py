@@ -294,7 +294,7 @@ def test_fences_and_evictions_are_in_the_journal(w):
     eventually(lambda: [e for e in seen("client-evicted")
                         if e["text"].endswith("the administrator evicted it")
                         and "fenced" in e["subject"]],
-               3, "the eviction")
+               what="the eviction")
     check([e["path"] for e in seen("layout-fenced")][-1], "/fenced/f")
 
 

@@ -28,6 +28,11 @@ def mds_pid(w):
                 if r["name"] == "mds")
 
 
+def pids(w):
+    """Of its daemons that run."""
+    return [r["pid"] for r in json.loads(w.dev("status", w.dir, "--json"))["daemons"] if r["pid"]]
+
+
 class Watch:
     """A stopwatch for what the daemons and this process do. The time in which one of their threads
     is ready, and waits for a processor that other programs have, does not count. What waits for a
