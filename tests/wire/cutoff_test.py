@@ -164,14 +164,15 @@ def test_after_our_start_a_server_may_join_late(w):
         stand_still(pid)
         w.dev("kill", w.dir, "mds", "-9")
         began = time.monotonic()
-        # The command ends when all servers have joined.
         with subprocess.Popen([os.path.join(BUILD, "tools/weft-dev"), "start", w.dir, "mds"],
-                              stdout=subprocess.DEVNULL):
+                              stdout=subprocess.DEVNULL) as start:
             try:
                 looks = looks_at_start(w, x.names[0], began + START - 0.5)
             finally:
                 os.kill(pid, signal.SIGCONT)
-            is_state(w, x.names[0], "alive", 6)
+            # The command ends when all servers have joined.
+            check(start.wait(100), 0, "weft-dev start")
+        is_state(w, x.names[0], "alive", 6)
         if looks:
             break
         tap.say(f"start {attempt + 1} took longer than the server's time to join")
