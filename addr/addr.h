@@ -19,7 +19,8 @@
  *
  * Caveats. The kernel marks each address with who made it (IFA_PROTO, Linux 5.18): that is how the
  * next start knows what a former run left; an older kernel cannot do it, and HOLD fails there.
- * Only Ethernet interfaces get announcements.
+ * Without CONFIG_INET_DIAG_DESTROY, what this node closed before stays (addr_closed_end). Only
+ * Ethernet interfaces get announcements.
  */
 #ifndef ADDR_ADDR_H
 #define ADDR_ADDR_H
@@ -94,7 +95,15 @@ const char *addr_ip_text(const struct addr_ip *ip, char *buf);
 
 /* ---- net.c: addresses and interfaces, by rtnetlink. ---- */
 
+struct mnl_socket;
+struct nlmsghdr;
 int addr_net_open(void);
+/* For all of netlink (bus: NETLINK_ROUTE, ...): a socket, which is never closed. */
+int addr_net_connect(struct mnl_socket **out, int bus);
+/* Sends the question and takes all answers; fn may be NULL and must not ask. -EAGAIN: what the
+ * kernel listed changed meanwhile, so some may be missing. */
+int addr_net_talk(struct mnl_socket *to, struct nlmsghdr *q,
+		  void (*fn)(void *arg, const struct nlmsghdr *h), void *arg);
 /* Puts the address on its interface, marked as ours. -EEXIST: it is there already; -ENODEV: there
  * is no such interface; -EOPNOTSUPP: this kernel does not mark addresses. */
 int addr_net_add(const struct addr_place *pl);
@@ -123,6 +132,15 @@ int addr_tickle_send(const struct addr_row *row, uint32_t seq);
 int addr_filter_open(void);
 /* Makes the table what the places say: in one transaction, so that no connection slips through. */
 int addr_filter_set(const struct addr_place *places, unsigned n);
+
+/* ---- closed.c: what this kernel still has of connections that ended, by sock_diag. ---- */
+
+/* Ends the connections to this address and these ports that no program has any more. A process that
+ * ended when its address was elsewhere leaves them for minutes: the kernel sends their FIN again
+ * and again, and nobody hears it. A peer that has the same port again, at the former node, would
+ * answer the tickle, and one of these would answer that, with an ACK in place of a reset.
+ * Returns how many ended, or a negative errno: some may be left. */
+int addr_closed_end(const struct addr_ip *ip, const uint16_t *ports, unsigned nports);
 
 /* ---- tickle.c: the rows that are to be tickled. ---- */
 

@@ -274,6 +274,24 @@ static int put_all(struct addr_place **taken, unsigned n, char *err, size_t errl
 	return 0;
 }
 
+/* Before the address comes: what a former life of this node left must not answer for the new one.
+ * The holder can do without: few peers have the same port again. */
+static void end_closed(const struct addr_place *pl)
+{
+	int rc = addr_closed_end(&pl->pl_ip, pl->pl_ports, pl->pl_nports);
+	char ip[ADDR_TEXT];
+
+	addr_ip_text(&pl->pl_ip, ip);
+	if (rc > 0)
+		log_info("%s: %d connections that a former life of this node closed have ended", ip,
+			 rc);
+	else if (rc < 0)
+		log_warn("%s: the kernel does not end the connections that a former life of this "
+			 "node closed: %s. A client that has the same port again may wait for "
+			 "half a minute",
+			 ip, strerror(-rc));
+}
+
 int place_hold(struct addr_holder *h, const struct addr_msg *m, int64_t now, char *err,
 	       size_t errlen)
 {
@@ -298,6 +316,8 @@ int place_hold(struct addr_holder *h, const struct addr_msg *m, int64_t now, cha
 		taken[i]->pl_nports = m->m_nports;
 	}
 	rc = filter();
+	for (unsigned i = 0; i < m->m_nips && rc >= 0; i++)
+		end_closed(taken[i]);
 	if (rc < 0)
 		snprintf(err, errlen, "nftables does not take the table");
 	else

@@ -22,31 +22,40 @@
 static struct mnl_socket *nl;
 static unsigned nl_seq;
 
-int addr_net_open(void)
+int addr_net_connect(struct mnl_socket **out, int bus)
 {
 	const struct timeval most = {.tv_sec = 2};
+	struct mnl_socket *to = mnl_socket_open2(bus, SOCK_CLOEXEC);
+	int err;
 
-	nl = mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC);
-	if (!nl || mnl_socket_bind(nl, 0, MNL_SOCKET_AUTOPID) < 0)
-		return -errno;
 	/* The kernel answers within the call. A lost answer must not stop this thread for ever. */
-	if (setsockopt(mnl_socket_get_fd(nl), SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most) < 0)
-		return -errno;
-	return 0;
+	if (to && !mnl_socket_bind(to, 0, MNL_SOCKET_AUTOPID) &&
+	    !setsockopt(mnl_socket_get_fd(to), SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most)) {
+		*out = to;
+		return 0;
+	}
+	err = errno;
+	if (to)
+		mnl_socket_close(to);
+	return -err;
 }
 
-/* Sends the question and takes all answers; fn may be NULL and must not ask. -EAGAIN: addresses
- * changed while the kernel listed them, so some may be missing. */
-static int talk(struct nlmsghdr *q, void (*fn)(void *arg, const struct nlmsghdr *h), void *arg)
+int addr_net_open(void)
+{
+	return addr_net_connect(&nl, NETLINK_ROUTE);
+}
+
+int addr_net_talk(struct mnl_socket *to, struct nlmsghdr *q,
+		  void (*fn)(void *arg, const struct nlmsghdr *h), void *arg)
 {
 	static char buf[32768] __attribute__((aligned(8)));
 	bool torn = false;
 
 	q->nlmsg_seq = ++nl_seq;
-	if (mnl_socket_sendto(nl, q, q->nlmsg_len) < 0)
+	if (mnl_socket_sendto(to, q, q->nlmsg_len) < 0)
 		return -errno;
 	for (;;) {
-		ssize_t n = mnl_socket_recvfrom(nl, buf, sizeof buf);
+		ssize_t n = mnl_socket_recvfrom(to, buf, sizeof buf);
 		const struct nlmsghdr *h = (const struct nlmsghdr *)buf;
 
 		if (n < 0 && errno == EINTR)
@@ -102,7 +111,7 @@ static int change(const struct addr_place *pl, uint16_t type, uint16_t flags)
 			mnl_attr_put(h, IFA_CACHEINFO, sizeof ci, &ci);
 		}
 	}
-	return talk(h, NULL, NULL);
+	return addr_net_talk(nl, h, NULL, NULL);
 }
 
 struct listing {
@@ -158,7 +167,7 @@ int addr_net_list(addr_net_fn fn, void *arg)
 		h->nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
 		g = mnl_nlmsg_put_extra_header(h, sizeof *g);
 		g->rtgen_family = AF_UNSPEC;
-		rc = talk(h, listed, &l);
+		rc = addr_net_talk(nl, h, listed, &l);
 	}
 	return rc;
 }

@@ -110,6 +110,14 @@ int addr_announce(const struct addr_place *pl)
 	return 0;
 }
 
+int addr_closed_end(const struct addr_ip *ip, const uint16_t *ports, unsigned nports)
+{
+	(void)ip;
+	(void)ports;
+	(void)nports;
+	return 0;
+}
+
 unsigned addr_tickle_add(const struct addr_row *rows, unsigned n, int64_t now)
 {
 	(void)rows;

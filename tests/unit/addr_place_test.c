@@ -15,9 +15,10 @@
 static struct addr_place kernel[8]; /* addresses on interfaces */
 static bool kernel_ours[8];
 static unsigned nkernel;
-static int fail_remove, fail_add, fail_list;
+static int fail_remove, fail_add, fail_list, fail_end;
 static const char *no_interface = "";
 static unsigned removes, announced, dropped;
+static unsigned ends, late; /* addr_closed_end, and that of an address that an interface had */
 
 int addr_net_list(addr_net_fn fn, void *arg)
 {
@@ -67,6 +68,16 @@ int addr_filter_set(const struct addr_place *places, unsigned n)
 	(void)places;
 	(void)n;
 	return 0;
+}
+
+int addr_closed_end(const struct addr_ip *ip, const uint16_t *ports, unsigned nports)
+{
+	ends++;
+	ck_assert_uint_eq(nports, 1);
+	ck_assert_uint_eq(ports[0], 2049);
+	for (unsigned i = 0; i < nkernel; i++)
+		late += addr_ip_same(&kernel[i].pl_ip, ip);
+	return fail_end;
 }
 
 unsigned addr_tickle_add(const struct addr_row *rows, unsigned n, int64_t now)
@@ -442,6 +453,24 @@ START_TEST(a_peer_is_not_tickled_before_the_server_listens)
 }
 END_TEST
 
+START_TEST(what_was_closed_ends_before_the_address_comes)
+{
+	begin(2000, false);
+	hold();
+	ck_assert_uint_eq(ends, 2);
+	ck_assert_uint_eq(late, 0);
+	/* Once for each HOLD. */
+	pass(10000);
+	ck_assert_uint_eq(ends, 2);
+	ask(H1, "RELEASE");
+	/* A kernel that cannot do it costs no address. */
+	fail_end = -EOPNOTSUPP;
+	hold();
+	ck_assert_uint_eq(ends, 4);
+	ck_assert_uint_eq(has(ONE) + has(TWO), 2);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("addr_place");
@@ -465,6 +494,7 @@ int main(void)
 				   one_address_that_does_not_come_back_costs_the_others_nothing,
 				   an_address_whose_interface_was_renamed_moves_to_the_right_one,
 				   an_address_of_the_node_itself_is_put_back_when_the_node_loses_it,
-				   a_peer_is_not_tickled_before_the_server_listens, NULL});
+				   a_peer_is_not_tickled_before_the_server_listens,
+				   what_was_closed_ends_before_the_address_comes, NULL});
 	return unit_run(s);
 }

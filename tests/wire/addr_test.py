@@ -347,6 +347,74 @@ def test_tickled_connections_end_and_others_do_not():
         check(other.recv(1), b"x")
 
 
+def states(node, port):
+    """{state} of the node's TCP connections with that peer port, as /proc/net/tcp has them."""
+    rows = node.run("cat", "/proc/net/tcp", "/proc/net/tcp6").splitlines()
+    return {int(r.split()[3], 16) for r in rows if r.split()[2].endswith(f":{port:04X}")}
+
+
+def bound(node, ip, port):
+    """A connection from that port of the node."""
+    s = node.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind(("", port))
+    s.settimeout(60)
+    s.connect((ip, 2049))
+    return s
+
+
+def away(s):
+    """Ends a connection without a word to anybody but one RST."""
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    s.close()
+
+
+def test_what_a_node_closed_before_does_not_answer_a_tickled_peer():
+    """The peer has the same port again that it had when it last was at this node."""
+    port, waits, fin = 901, 6, 4
+    with world(1, 2, 3) as ((n1, n2, c), folder), addrs([n1, n2], folder) as (a1, a2):
+        h1 = a1.holder()
+        h1.ask(HOLD)
+        servers = {ip: n1.listen(ip, 2049) for ip in (V4, V6)}
+        h1.ask("LISTENING")
+        # The daemon of IPv6 says its end to the peer, and that of IPv4 cannot.
+        first = {ip: bound(c, ip, port) for ip in servers}
+        kept = {ip: s.accept()[0] for ip, s in servers.items()}
+        kept.pop(V6).close()
+        first.pop(V6).close()
+        eventually(lambda: states(n1, port) == {1, waits}, what="TIME_WAIT at node 1")
+        h1.ask("RELEASE")
+        kept.pop(V4).close()
+        eventually(lambda: states(n1, port) == {fin, waits}, what="FIN_WAIT1 at node 1")
+        away(first.pop(V4))
+        # The peer is at node 2, which has a power cut then.
+        h2 = a2.holder()
+        h2.ask(HOLD)
+        others = {ip: n2.listen(ip, 2049) for ip in (V4, V6)}
+        h2.ask("LISTENING")
+        for ip in others:
+            eventually(lambda ip=ip: reached(c, ip) == n2.mac, what=f"{ip} at node 2")
+        mine = {ip: bound(c, ip, port) for ip in others}
+        kept = [s.accept()[0] for s in others.values()]
+        n2.cut()
+        h1.ask(HOLD)
+        check(states(n1, port), set(), "none is left")
+        h1.ask("LISTENING")
+        for ip, s in mine.items():
+            h1.ask(f"TICKLE\n{ip} 2049 {s.getsockname()[0]} {port}", "OK 1")
+        for ip, s in mine.items():
+            eventually(lambda s=s: died(s), what=f"a reset of {ip}")
+        # What a program has goes on.
+        live = bound(c, V4, 902)
+        other = servers[V4].accept()[0]
+        h1.close()
+        h1 = a1.holder()
+        eventually(lambda: h1.states()[V4] == "waiting", what="an address that waits")
+        h1.ask(HOLD)
+        live.send(b"x")
+        check(other.recv(1), b"x")
+
+
 def test_many_rows_are_sent_at_a_rate():
     with world(1, 3) as ((n1, c), folder), addrs([n1], folder) as (a,):
         h = a.holder()
