@@ -7,7 +7,7 @@ Lines on its standard input, each with a line as its answer:
         puts the address on DEVICE, and says so to the network by ARP, now and then every half
         second while the process PID runs (0: always). The PEERs had connections to PORT of the
         node that had the address before. Each gets an ACK that is out of place; its own answer is
-        reset here, as no connection is there.
+        reset here, as no connection is there: what was closed here without the address ends first.
     leave ADDRESS/PREFIX
         takes the address away."""
 import fcntl
@@ -19,6 +19,8 @@ import sys
 import time
 
 AGAIN = 0.5  # between two announcements
+CLOSED = ("state", "fin-wait-1", "state", "fin-wait-2", "state", "closing", "state", "last-ack",
+          "state", "time-wait")
 TICKLES = (0.0, 0.06, 0.2, 0.5, 1.0)  # after the address came: one may be lost, or come too early
 
 
@@ -66,8 +68,10 @@ class Agent:
                            + (b"\0" * 6 if op == 1 else self.mac) + ip)
 
     def take(self, where, port=0, pid=0, *peers):
+        addr = where.partition("/")[0]
+        subprocess.run(["ss", "-KtnH", *CLOSED, "src", addr], check=True, stdout=sys.stderr)
         subprocess.run(["ip", "addr", "replace", where, "dev", self.device], check=True)
-        addr, now = where.partition("/")[0], time.monotonic()
+        now = time.monotonic()
         self.held[addr], self.by[addr] = now + AGAIN, int(pid)
         self.announce(addr)
         rows = [p.rsplit(":", 1) for p in peers]
