@@ -273,7 +273,7 @@ static void tell_systemd(bool grace)
 
 	if (grace)
 		sd_notifyf(0, "STATUS=serving, boot %lu: grace, %u recorded clients may reclaim",
-			   boot, mds.m_st->st_reclaimers);
+			   boot, mds.m_st->st_records.h_count);
 	else
 		sd_notifyf(0, "STATUS=serving, boot %lu", boot);
 }
@@ -323,6 +323,12 @@ static void expired(void *arg, uint64_t clientid)
 {
 	(void)arg;
 	file_evict(&mds.m_file, loops[0], clientid);
+}
+
+static void lapsed(void *arg, const uint64_t *clientids, unsigned n)
+{
+	(void)arg;
+	file_lapsed(&mds.m_file, loops[0], clientids, n);
 }
 
 static void overdue(void *arg, uint64_t ino)
@@ -461,6 +467,7 @@ static void main_open_store(const struct conf *conf)
 	mds.m_st->st_grace_over = grace_over;
 	mds.m_st->st_orphans = orphans;
 	mds.m_st->st_expired = expired;
+	mds.m_st->st_lapsed = lapsed;
 	mds.m_st->st_overdue = overdue;
 }
 
@@ -528,11 +535,11 @@ static void may_serve(void *arg)
 	}
 	mds.m_st->st_started_ns = st_now_ns(mds.m_st);
 	log_info("serving: boot %lu, engine LMDB, threads %u, recorded clients %u",
-		 (unsigned long)su->su_boot, nloops, mds.m_st->st_reclaimers);
+		 (unsigned long)su->su_boot, nloops, mds.m_st->st_records.h_count);
 	job_scrub_resume(&mds);
 	if (atomic_load(&mds.m_st->st_in_grace))
 		journal_add(EV_GRACE_BEGINS, "", 0, "%u recorded clients may reclaim",
-			    mds.m_st->st_reclaimers);
+			    mds.m_st->st_records.h_count);
 	told_grace = st_in_grace(mds.m_st);
 	tell_systemd(told_grace);
 	op_serve(&mds);

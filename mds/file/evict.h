@@ -22,6 +22,10 @@ void file_evict_in_way(const struct file_env *fe, struct loop *loop, uint64_t in
 /* The grace period is over: evicts the clients that did not come back (grace.c). loop does the
  * work. */
 void file_grace_over(const struct file_env *fe, struct loop *loop);
+/* The leases of these clients (ST_LAPSES at most) have run out: puts that into their records
+ * (lapse.c). loop does the work. */
+void file_lapsed(const struct file_env *fe, struct loop *loop, const uint64_t *clientids,
+		 unsigned n);
 /* Puts the end of the client's owner string as the journal may have it. */
 void evict_name_of(const struct st_client *cl, char name[EV_SUBJECT_MAX + 1]);
 #endif

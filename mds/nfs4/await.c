@@ -41,7 +41,7 @@ void op_wake(void *compound, int err)
 	op_txn_stale(c->th);
 	log_request = c->request; /* what the step begins carries it */
 	st = next(c, err);
-	if (st != OP_PARKED)
+	if (st != OP_PARKED && st != OP_ANSWERED)
 		op_resume(c, st);
 }
 

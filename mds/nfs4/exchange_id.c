@@ -108,7 +108,7 @@ static struct st_client *exchange_id_cases(struct compound *c, struct exchange_i
 		return NULL;
 	}
 	if (conf && same_principal && memcmp(conf->cl_verifier, verf, 8) == 0) {
-		atomic_store(&conf->cl_renewed_ns, st_now_ns(s));
+		st_client_renew(s, conf);
 		return conf;
 	}
 	if (conf && !same_principal) {

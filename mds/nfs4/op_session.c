@@ -9,9 +9,14 @@
  *	create_session_barred		they have, or their leases are over:
  *					create_session_confirm makes the session
  *
+ *	op_sequence			sequence_go takes the slot
+ *	sequence_back_done		the lease had run out, and the record does not say so any
+ *					more (sequence_back_run): sequence_go again
+ *
  *	op_reclaim_complete		checks; reclaim_complete_run
  *	reclaim_complete_done		the answer
  */
+#include "base/crash.h"
 #include "base/log.h"
 #include "mds/nfs4/credentials.h"
 #include "mds/nfs4/op_state.h"
@@ -192,7 +197,7 @@ static nfsstat4 op_session_make(struct compound *c, struct create_session *a, st
 		cl->cl_cs_len = (uint32_t)(c->out->x_len - at);
 		memcpy(cl->cl_cs_reply, c->out->x_head + at, cl->cl_cs_len);
 	}
-	atomic_store(&cl->cl_renewed_ns, st_now_ns(c->m->m_st));
+	st_client_renew(c->m->m_st, cl);
 	st_session_publish(c->m->m_st, s);
 	atomic_store(&cl->cl_tag, 0); /* its address may belong to a tag */
 	return NFS4_OK;
@@ -442,7 +447,7 @@ nfsstat4 op_bind_conn(struct compound *c)
 		if (given != CDFS4_FORE)
 			st_session_bind(st, s, c->call->c_conn);
 		st_session_came(s, c->call->c_conn);
-		atomic_store(&s->se_client->cl_renewed_ns, st_now_ns(st));
+		st_client_renew(st, s->se_client);
 		xdr_put_fixed(c->out, id, 16);
 		xdr_put_u32(c->out, given);
 		xdr_put_bool(c->out, false);
@@ -604,25 +609,72 @@ static nfsstat4 sequence_in(struct compound *c, struct st_session *s, struct st_
 	return status;
 }
 
-nfsstat4 op_sequence(struct compound *c)
+/* The client's lease had run out: what a SEQUENCE has while the client's record is made right. */
+struct sequence_back {
+	struct st_seq q;
+	uint8_t id[NFS4_SESSIONID_SIZE];
+	uint64_t clientid;
+	uint32_t number, turn;
+	uint8_t key[32];
+};
+
+static nfsstat4 sequence_go(struct compound *c, const uint8_t *id, struct st_seq *q);
+
+static int sequence_back_run(struct kv_op *op, struct kv_txn *t)
 {
-	const uint8_t *id = xdr_get_fixed(c->in, 16);
-	struct st_seq q = {.sq_seq = xdr_get_u32(c->in)};
+	const struct sequence_back *b = op_of(op)->scratch;
+
+	return st_record_lapse(t, b->key, b->number, false);
+}
+
+/* DELAY: the client asks again. Its lease is not renewed meanwhile. */
+static nfsstat4 sequence_back_done(struct compound *c, int err)
+{
+	struct sequence_back b = *(const struct sequence_back *)c->scratch;
+
+	free(c->scratch);
+	c->scratch = NULL;
+	if (err)
+		return NFS4ERR_DELAY;
+	crash_point("lease-back");
+	st_back_done(c->m->m_st, b.clientid, b.turn);
+	return sequence_go(c, b.id, &b.q);
+}
+
+/* Idempotent: a second one finds nothing to write. */
+static nfsstat4 sequence_back(struct compound *c, const struct sequence_back *from)
+{
+	struct sequence_back *b = op_scratch(c, sizeof(*b), NULL);
+
+	if (!b)
+		return NFS4ERR_DELAY;
+	*b = *from;
+	return op_mutate_again(c, sequence_back_run, sequence_back_done);
+}
+
+static nfsstat4 sequence_go(struct compound *c, const uint8_t *id, struct st_seq *q)
+{
+	struct sequence_back b = {.q = *q};
 	struct st_session *s;
 	nfsstat4 status;
 
-	q.sq_slot = xdr_get_u32(c->in);
-	q.sq_highest = xdr_get_u32(c->in);
-	c->cachethis = q.sq_keep = xdr_get_bool(c->in);
-	if (c->in->bad)
-		return NFS4ERR_BADXDR;
-	c->replay_args = c->in->p;
+	memcpy(b.id, id, sizeof(b.id));
 	urcu_memb_read_lock();
 	s = st_session_find(c->m->m_st, id);
-	status = s ? sequence_in(c, s, &q) : NFS4ERR_BADSESSION;
+	status = s ? sequence_in(c, s, q) : NFS4ERR_BADSESSION;
+	if (q->sq_lapsed) {
+		struct st_client *cl = s->se_client;
+
+		b.clientid = cl->cl_id;
+		b.number = cl->cl_number;
+		memcpy(b.key, cl->cl_key, sizeof(b.key));
+		st_back_begin(cl, &b.turn);
+	}
 	urcu_memb_read_unlock();
+	if (q->sq_lapsed)
+		return sequence_back(c, &b);
 	if (status == NFS4ERR_BADSESSION)
-		return op_replay_retry(c, id, q.sq_seq, q.sq_slot);
+		return op_replay_retry(c, id, q->sq_seq, q->sq_slot);
 	if (status == NFS4_OK && !c->replayed)
 		rpc_conn_proven(c->call->c_conn);
 	if (c->replayed) {
@@ -635,6 +687,20 @@ nfsstat4 op_sequence(struct compound *c)
 		return OP_ANSWERED;
 	}
 	return status;
+}
+
+nfsstat4 op_sequence(struct compound *c)
+{
+	const uint8_t *id = xdr_get_fixed(c->in, NFS4_SESSIONID_SIZE);
+	struct st_seq q = {.sq_seq = xdr_get_u32(c->in)};
+
+	q.sq_slot = xdr_get_u32(c->in);
+	q.sq_highest = xdr_get_u32(c->in);
+	c->cachethis = q.sq_keep = xdr_get_bool(c->in);
+	if (c->in->bad)
+		return NFS4ERR_BADXDR;
+	c->replay_args = c->in->p;
+	return sequence_go(c, id, &q);
 }
 
 void op_reply_copy(const struct xdr_out *x, size_t from, uint8_t *to)

@@ -25,6 +25,9 @@
  * unseen by a thread that found no busy slot. The same holds when a slot is given back: it is free
  * first, then the request reads whether the session is dead, and ends it if no other thread did.
  *
+ * A lease that has run out (st_lapse.c). The mark goes the same way: a tick sets it and then reads
+ * the slots, and a request that finds it does not begin before the client's record is right.
+ *
  * Limit. At the limit the first slots of every session serve as always. In other slots, a request
  * whose reply must be cached gets NFS4ERR_DELAY. So at most the limit and ST_SLOTS_LEAST replies
  * per session are cached.
@@ -379,6 +382,11 @@ static nfsstat4 slot_begin(struct st *st, struct st_session *s, struct st_seq *q
 
 		slot_leave(st, s, sl, q->sq_seq - 1);
 		return status;
+	}
+	q->sq_lapsed = st_client_lapsed(c);
+	if (q->sq_lapsed) {
+		slot_leave(st, s, sl, q->sq_seq - 1);
+		return NFS4ERR_DELAY;
 	}
 	now = st_now_ns(st);
 	room_review(st, s, q, now);

@@ -103,7 +103,7 @@ struct st {
 	/* In all sessions; and, nearly, the bytes of slots and kept replies. */
 	_Atomic uint64_t st_nslots;
 	_Atomic uint64_t st_kept;
-	/* recorded clients that have not finished reclaiming */
+	/* recorded clients that grace waits for: they have not finished reclaiming */
 	_Alignas(64) uint32_t st_reclaimers;
 	bool st_closing;	 /* grace is being ended: st_records_close */
 	uint64_t st_unclosed_ns; /* when the store last refused that */
@@ -127,6 +127,9 @@ struct st {
 	void (*st_overdue)(void *arg, uint64_t ino);
 	/* the client's lease, and the courtesy after it, have run out */
 	void (*st_expired)(void *arg, uint64_t clientid);
+	/* These clients' leases have run out. A mutation has to call st_lapse_put for each. */
+	void (*st_lapsed)(void *arg, const uint64_t *clientids, unsigned n);
+	_Atomic uint64_t st_heard_ns; /* when any client was last heard, at the newest tick */
 	bool st_orphaned;
 	bool st_judge; /* files to be judged were added since file_resolve_tick last looked */
 	void *st_arg;

@@ -26,9 +26,9 @@ FORMAT_AT(struct client_rec, clre_number, 1, 4);
 FORMAT_AT(struct client_rec, clre_verifier, 5, 8);
 FORMAT_AT(struct client_rec, clre_flags, 13, 1);
 #define RECORD_V1_LEN offsetof(struct client_rec, clre_flags)
-/* The grace period ended before the client's RECLAIM_COMPLETE, so that other clients may have
- * locked what it held. */
-enum { RECORD_OWES = 1 };
+/* OWES: the grace period ended before the client's RECLAIM_COMPLETE, so that other clients may have
+ * locked what it held. LAPSED: its lease had run out, and it has not been heard since. */
+enum { RECORD_OWES = 1, RECORD_LAPSED = 2 };
 
 static bool record_get(struct kv_slice v, struct client_rec *r)
 {
@@ -84,6 +84,12 @@ static struct st_record *record_find(struct st *st, const uint8_t h[32])
 	return NULL;
 }
 
+/* Does grace wait for it? */
+static bool record_holds(const struct st_record *r)
+{
+	return !r->sre_done && (r->sre_back || !r->sre_lapsed);
+}
+
 static int record_load(void *arg, struct kv_slice id, struct kv_slice val)
 {
 	struct st *st = arg;
@@ -96,12 +102,15 @@ static int record_load(void *arg, struct kv_slice id, struct kv_slice val)
 	if (!r)
 		return -ENOMEM;
 	memcpy(r->sre_hash, id.s_data, 32);
-	r->sre_owes = record_get(val, &rec) && (rec.clre_flags & RECORD_OWES);
+	if (record_get(val, &rec)) {
+		r->sre_owes = rec.clre_flags & RECORD_OWES;
+		r->sre_lapsed = rec.clre_flags & RECORD_LAPSED;
+	}
 	if (hash_add(&st->st_records, &r->sre_link, hash_of_hash(r->sre_hash))) {
 		free(r);
 		return -ENOMEM;
 	}
-	st->st_reclaimers++;
+	st->st_reclaimers += record_holds(r);
 	return 0;
 }
 
@@ -197,10 +206,12 @@ int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_
 	kv_read_end(t);
 	if (err < 0)
 		return err;
-	atomic_store(&st->st_in_grace, st->st_reclaimers > 0);
+	atomic_store(&st->st_in_grace, st->st_records.h_count > 0);
 	st->st_orphaned = true; /* orphans that a crash left */
 	if (atomic_load(&st->st_in_grace))
-		log_info("grace period: %u recorded clients may reclaim", st->st_reclaimers);
+		log_info("grace period: %u recorded clients may reclaim; it waits for %u, whose "
+			 "leases had not run out",
+			 st->st_records.h_count, st->st_reclaimers);
 	*out = st;
 	return 0;
 }
@@ -417,7 +428,7 @@ int st_record_put(struct st *st, struct kv_txn *t, const uint8_t h[32], const ui
 	if (ns_row_get(t, NS_T_CLIENT, h, 32, &have) == 0 && record_get(have, &r)) {
 		*number = r.clre_number;
 		if (memcmp(r.clre_verifier, verifier, 8) == 0)
-			return 0;
+			return st_record_lapse(t, h, r.clre_number, false);
 		*old = r.clre_number;
 	}
 	err = ns_next_client(st->st_ns, t, number);
@@ -514,6 +525,18 @@ int st_record_complete(struct kv_txn *t, const uint8_t h[32])
 	return record_set(t, h, &r);
 }
 
+int st_record_lapse(struct kv_txn *t, const uint8_t h[32], uint32_t number, bool lapsed)
+{
+	struct kv_slice have;
+	struct client_rec r;
+
+	if (ns_row_get(t, NS_T_CLIENT, h, 32, &have) || !record_get(have, &r) ||
+	    r.clre_number != number || lapsed == !!(r.clre_flags & RECORD_LAPSED))
+		return 0;
+	r.clre_flags ^= RECORD_LAPSED;
+	return record_set(t, h, &r);
+}
+
 bool st_record_known(struct st *st, const uint8_t h[32])
 {
 	return record_find(st, h) != NULL;
@@ -545,12 +568,20 @@ nfsstat4 st_reclaim_check(struct st *st, const struct st_client *c)
 	return atomic_load(&c->cl_may_reclaim) ? NFS4_OK : NFS4ERR_RECLAIM_BAD;
 }
 
+static void record_is(struct st *st, struct st_record *r, bool back, bool done)
+{
+	st->st_reclaimers -= record_holds(r);
+	r->sre_back = back;
+	r->sre_done = done;
+	st->st_reclaimers += record_holds(r);
+}
+
 void st_record_back(struct st *st, const uint8_t h[32])
 {
 	struct st_record *r = record_find(st, h);
 
 	if (r)
-		r->sre_back = true;
+		record_is(st, r, true, r->sre_done);
 }
 
 void st_record_away(struct st *st, const void *owner, uint32_t len, const uint8_t h[32])
@@ -566,17 +597,15 @@ void st_record_away(struct st *st, const void *owner, uint32_t len, const uint8_
 			return;
 	}
 	if (r)
-		r->sre_back = false;
+		record_is(st, r, false, r->sre_done);
 }
 
 void st_record_done(struct st *st, const uint8_t h[32])
 {
 	struct st_record *r = record_find(st, h);
 
-	if (r && !r->sre_done) {
-		r->sre_done = true;
-		st->st_reclaimers--;
-	}
+	if (r)
+		record_is(st, r, r->sre_back, true);
 }
 
 void st_record_paid(struct st *st, const uint8_t h[32])
@@ -629,13 +658,17 @@ static bool records_open(struct st *st)
 
 static void grace_end(struct st *st)
 {
+	unsigned left = 0;
+
 	if (!atomic_exchange(&st->st_in_grace, false))
 		return;
+	hash_each(&st->st_records, i, l, next) left +=
+		!hash_entry(l, struct st_record, sre_link)->sre_done;
 	if (st->st_lost)
 		st_intents_suspect(st);
 	log_info("grace period ended; %u recorded clients did not come back or did not complete "
 		 "their reclaims",
-		 st->st_reclaimers);
+		 left);
 }
 
 int st_records_close(struct st *st, struct kv_txn *t,
@@ -752,7 +785,9 @@ static bool tick_is_due(struct st *st, uint64_t now)
 			    atomic_load(&c->cl_counts.ct_n[ST_N_DELEGS]) ||
 			    atomic_load(&c->cl_counts.ct_n[ST_N_LAYOUTS]);
 
-		due |= atomic_load(&c->cl_nrecalled) || client_is_over(st, c, !some, now);
+		due |= atomic_load(&c->cl_nrecalled) || client_is_over(st, c, !some, now) ||
+		       st_client_lapses(st, c, now);
+		st_heard(st, c);
 		if (rooms && some)
 			st_quotas_tick(c);
 	}
@@ -761,8 +796,8 @@ static bool tick_is_due(struct st *st, uint64_t now)
 
 void st_tick(struct st *st)
 {
-	uint64_t now, expired[EXPIRE_BATCH], overdue[EXPIRE_BATCH];
-	unsigned n = 0, late = 0;
+	uint64_t now, expired[EXPIRE_BATCH], overdue[EXPIRE_BATCH], lapsed[ST_LAPSES];
+	unsigned n = 0, late = 0, nlapsed = 0;
 	bool over = false, orphaned, due;
 
 	st_clock_tick(st);
@@ -796,6 +831,8 @@ void st_tick(struct st *st)
 		}
 		if (gone && n < EXPIRE_BATCH && !atomic_load(&c->cl_evicting))
 			expired[n++] = c->cl_id;
+		if (!gone && nlapsed < ST_LAPSES && st_client_lapse(st, c, now))
+			lapsed[nlapsed++] = c->cl_id;
 		late += st_deleg_overdue(st, c, overdue + late, EXPIRE_BATCH - late);
 	}
 	st_deleg_thin(st);
@@ -809,6 +846,8 @@ void st_tick(struct st *st)
 		st->st_overdue(st->st_arg, overdue[i]);
 	for (unsigned i = 0; i < n && st->st_expired; i++)
 		st->st_expired(st->st_arg, expired[i]);
+	if (nlapsed && st->st_lapsed)
+		st->st_lapsed(st->st_arg, lapsed, nlapsed);
 	if (orphaned && st->st_orphans)
 		st->st_orphans(st->st_arg);
 }

@@ -52,7 +52,8 @@ struct st_client {
 	bool cl_boot;
 	/* It got layouts, so eviction must bar its number. */
 	_Atomic bool cl_laid;
-	_Atomic bool cl_evicting; /* no request of it begins (st_client_leaves) */
+	_Atomic bool cl_evicting;   /* no request of it begins (st_client_leaves) */
+	_Atomic uint32_t cl_lapses; /* st_lapse.c */
 	bool cl_confirming;
 	bool cl_parted;	      /* it has destroyed a session */
 	bool cl_recalls_wait; /* recalls wait for a session */
@@ -125,6 +126,9 @@ struct st_record {
 	/* Its row says that grace ended before its RECLAIM_COMPLETE, at this boot or an earlier
 	 * one. */
 	bool sre_owes;
+	/* Its row said at the start that its lease had run out. Grace waits for it only if it is
+	 * back. */
+	bool sre_lapsed;
 	/* At the end of grace: its row is being marked or deleted, and was. */
 	bool sre_closing, sre_closed;
 };
@@ -137,6 +141,9 @@ int st_record_put(struct st *st, struct kv_txn *t, const uint8_t key[32], const 
 int st_record_del(struct st *st, struct kv_txn *t, const uint8_t key[32], uint32_t number);
 /* W: RECLAIM_COMPLETE came: the client may reclaim at the next start what it locks from now on. */
 int st_record_complete(struct kv_txn *t, const uint8_t key[32]);
+/* W: notes that the client's lease has run out, or that it was heard again. Nothing changes if the
+ * record is a later incarnation's, or is gone. */
+int st_record_lapse(struct kv_txn *t, const uint8_t key[32], uint32_t number, bool lapsed);
 /* Which client numbers may still be in a capability, of all below *next: those in rows, and those
  * of clients in memory. *numbers is malloc'd, in any order, perhaps with a number twice. No other
  * number below *next will ever be a client's again. 0 or -errno. Takes the locks. */
@@ -179,6 +186,28 @@ int st_records_close(struct st *st, struct kv_txn *t,
  * a tick begins again after a second. Takes the lock. */
 void st_records_closed(struct st *st, int err, bool more);
 
+/*
+ * The end of a lease in the client's record (st_lapse.c): who was past its lease does not hold the
+ * grace period of the next start. st_lapsed of struct st puts it there, and a request of the client
+ * has it taken out before it begins (sq_lapsed of struct st_seq).
+ */
+#define ST_LAPSES 64u /* clients in one mutation */
+/* Any lock: has the client's lease run out, so that its record has to say so? */
+bool st_client_lapses(const struct st *st, struct st_client *c, uint64_t now);
+/* locked: the same, and then its record may say so from now on. False: it has been heard. */
+bool st_client_lapse(struct st *st, struct st_client *c, uint64_t now);
+/* May its record say so? It may be called without a lock. */
+bool st_client_lapsed(const struct st_client *c);
+/* W: st_record_lapse() of a client that st_client_lapse was true of, unless it is back. Takes a
+ * lock. 0 or -errno. */
+int st_lapse_put(struct st *st, struct kv_txn *t, uint64_t clientid);
+/* A client is back. *turn is for st_back_done, once a transaction has said so in its record, and
+ * was submitted after this call. In an RCU read section. */
+void st_back_begin(struct st_client *c, uint32_t *turn);
+void st_back_done(struct st *st, uint64_t clientid, uint32_t turn); /* takes the locks */
+/* Looked at: another client's request was heard when this one's last was. */
+void st_heard(struct st *st, const struct st_client *c);
+
 /* How long a client has been silent */
 /* locked: no request of the client begins from now on (cl_evicting). False: one is under way, and
  * nothing changes. */
@@ -202,4 +231,7 @@ uint64_t st_silent_ns(struct st_client *c, uint64_t now);
 /* for longer than ns; mostly without looking at slots */
 bool st_silent_over(struct st_client *c, uint64_t now, uint64_t ns);
 void st_renewed(struct st_client *c, uint64_t at_ns); /* it was heard then */
+/* locked: it is heard now, in a request without a slot. That renews no lease that has run out and
+ * is in its record: SEQUENCE does. */
+void st_client_renew(struct st *st, struct st_client *c);
 #endif
