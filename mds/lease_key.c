@@ -254,15 +254,11 @@ static int write_next(struct lease_key *k)
 /* False: this process stops. */
 static bool sleeps(struct lease_key *k, uint64_t ms)
 {
-	struct timespec t;
+	uint64_t until = clock_mono_ns() + ms * 1000000;
 	bool stop;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_nsec += (long)(ms % 1000) * 1000000;
-	t.tv_sec += (time_t)(ms / 1000 + (uint64_t)t.tv_nsec / 1000000000);
-	t.tv_nsec %= 1000000000;
 	pthread_mutex_lock(&k->k_lock);
-	while (!k->k_stop && !pthread_cond_timedwait(&k->k_wake, &k->k_lock, &t))
+	while (!k->k_stop && clock_cond_wait(&k->k_wake, &k->k_lock, until))
 		;
 	stop = k->k_stop;
 	pthread_mutex_unlock(&k->k_lock);
@@ -373,7 +369,6 @@ void lease_key_give_up(struct lease_key *k)
 int lease_key_open(struct lease_key **out, const struct lease_key_opts *o, char *err, size_t errlen)
 {
 	struct lease_key *k = calloc(1, sizeof(*k));
-	pthread_condattr_t attr;
 	int rc;
 
 	*out = NULL;
@@ -393,10 +388,7 @@ int lease_key_open(struct lease_key **out, const struct lease_key_opts *o, char 
 		if (*c < ' ' || *c > '~')
 			*c = '?';
 	pthread_mutex_init(&k->k_lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&k->k_wake, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&k->k_wake);
 	*out = k;
 	return 0;
 }

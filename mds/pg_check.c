@@ -9,8 +9,7 @@
  * the table: only those behind the table are read.
  */
 #include "mds/pg_check.h"
-#include "kv/kv_redo.h"
-#include "pg/pg.h"
+#include "mds/pg_record.h"
 #include <endian.h>
 #include <errno.h>
 #include <jansson.h>
@@ -77,19 +76,7 @@ static int chain_check(struct kv_redo_rec *r, size_t len)
 
 static int check_decode(const void *data, size_t len, pg_write_fn *write, void *arg)
 {
-	uint32_t pos = sizeof(struct kv_redo_rec);
-	struct kv_redo_rec *r = malloc(len + 1);
-	struct kv_write w;
-	int rc = r ? 0 : -ENOMEM, got = 0;
-
-	if (r)
-		memcpy(r, data, len);
-	rc = rc ? rc : chain_check(r, len);
-	while (!rc && (got = kv_redo_rec_next(r, &pos, &w)) > 0)
-		rc = write(arg, (struct iovec){(void *)w.w_key.s_data, w.w_key.s_len},
-			   (struct iovec){w.w_del ? NULL : (void *)w.w_val.s_data, w.w_val.s_len});
-	free(r);
-	return rc ? rc : got < 0 ? got : 0;
+	return pg_record_writes(data, len, chain_check, write, arg);
 }
 
 /* 0; or negative, and a line was said. */

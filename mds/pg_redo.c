@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "mds/lease_key.h"
-#include "pg/pg.h"
+#include "mds/pg_record.h"
 #include <endian.h>
 #include <errno.h>
 #include <poll.h>
@@ -465,23 +465,17 @@ static const struct kv_redo_ops redo_ops = {
 static _Thread_local const struct pg_redo *folding;
 
 /* A record that is not whole is not folded. */
+static int fold_check(struct kv_redo_rec *r, size_t len)
+{
+	return len >= sizeof(*r) && kv_redo_rec_ok(folding->pr_ident, r->rr_before,
+						   le64toh(r->rr_batch), r, len)
+		       ? 0
+		       : -EIO;
+}
+
 static int decode(const void *data, size_t len, pg_write_fn *write, void *arg)
 {
-	uint32_t pos = sizeof(struct kv_redo_rec);
-	struct kv_redo_rec *r = malloc(len + 1);
-	struct kv_write w;
-	int rc = r ? 0 : -ENOMEM, got = 0;
-
-	if (r)
-		memcpy(r, data, len);
-	if (!rc && (len < sizeof(*r) ||
-		    !kv_redo_rec_ok(folding->pr_ident, r->rr_before, le64toh(r->rr_batch), r, len)))
-		rc = -EIO;
-	while (!rc && (got = kv_redo_rec_next(r, &pos, &w)) > 0)
-		rc = write(arg, (struct iovec){(void *)w.w_key.s_data, w.w_key.s_len},
-			   (struct iovec){w.w_del ? NULL : (void *)w.w_val.s_data, w.w_val.s_len});
-	free(r);
-	return rc ? rc : got < 0 ? got : 0;
+	return pg_record_writes(data, len, fold_check, write, arg);
 }
 
 /* Returns false when this process stops. */

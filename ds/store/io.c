@@ -254,24 +254,28 @@ static bool sync_next(struct sync_run *sr)
 	return o->ob_sync_running = sr->sr_list;
 }
 
+void ds_obj_sync_failed(struct ds_obj *o, int err)
+{
+	static _Atomic uint64_t last;
+
+	if (log_due(&last))
+		log_error("store: cannot sync object %016" PRIx64 ": %s", o->ob_key.co_ino,
+			  strerror(-err));
+	metric_add(ds_m_sync_failures, 1);
+	ds_health_note(o->ob_vol, true, err);
+	ds_verifier_change(o->ob_store);
+}
+
 static void sync_end(struct sync_run *sr, int err)
 {
 	struct ds_obj *o = sr->sr_obj;
 	struct ds_sync *sy = sr->sr_list, *next;
 	bool more;
 
-	if (err) {
-		static _Atomic uint64_t last;
-
-		if (log_due(&last))
-			log_error("store: cannot sync object %016" PRIx64 ": %s", o->ob_key.co_ino,
-				  strerror(-err));
-		metric_add(ds_m_sync_failures, 1);
-		ds_health_note(o->ob_vol, true, err);
-		ds_verifier_change(o->ob_store);
-	} else {
+	if (err)
+		ds_obj_sync_failed(o, err);
+	else
 		atomic_compare_exchange_strong(&o->ob_unsynced, &sr->sr_unsynced, 0);
-	}
 	pthread_mutex_lock(&o->ob_lock);
 	if (!err && sr->sr_dirs)
 		o->ob_dir_unsynced = false;

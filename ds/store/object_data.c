@@ -8,13 +8,11 @@
  * are.
  */
 #include "ds/store/store_int.h"
-#include "base/log.h"
 #include "ds/store/rebuild_int.h"
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/statvfs.h>
@@ -343,16 +341,8 @@ static int change_sync(struct ds_obj *o, int fd)
 {
 	int err = fsync(fd) < 0 ? -errno : 0;
 
-	if (err) {
-		static _Atomic uint64_t last;
-
-		if (log_due(&last))
-			log_error("store: cannot sync object %016" PRIx64 ": %s", o->ob_key.co_ino,
-				  strerror(-err));
-		metric_add(ds_m_sync_failures, 1);
-		ds_health_note(o->ob_vol, true, err);
-		ds_verifier_change(o->ob_store);
-	}
+	if (err)
+		ds_obj_sync_failed(o, err);
 	return err ? err : ds_obj_sync_dirs(o);
 }
 

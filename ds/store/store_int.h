@@ -419,6 +419,8 @@ int ds_obj_direct_fd(struct ds_obj *o);
 bool ds_obj_durable(struct ds_obj *o);
 /* fsyncs the folders that hold o's name, as far as needed. Blocks. */
 int ds_obj_sync_dirs(struct ds_obj *o);
+/* A sync of the object's bytes failed with this -errno: says so, and changes the write verifier. */
+void ds_obj_sync_failed(struct ds_obj *o, int err);
 bool ds_dir_is_durable(struct ds_vol *v, uint16_t folder);
 void ds_dir_set_durable(struct ds_vol *v, uint16_t folder);
 /* Opens "XX/YY" or "XX" for an fsync. */
