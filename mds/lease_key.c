@@ -27,6 +27,8 @@
 
 /* Extensions whose moments are known; a pause after one without an answer. */
 enum { SENT = 16, PAUSE_MS = 50 };
+/* Of a lease, at most: 11 days. */
+enum { MS_DIGITS = 9 };
 
 struct lease_key {
 	struct lease_key_opts k_o;
@@ -117,14 +119,28 @@ static int give_id(struct lease_key *k, uint64_t until, struct etcd_answer *a)
 	return etcd_rows(k->k_etcd, ID_KEY, k->k_row.er_key, until, a);
 }
 
-/* What the value says of the holder's L; 0: nothing. A word of digits alone is one. */
-static uint32_t lease_in(const char *value)
+/* The word of n characters ends with a space, before which nothing else stands. NULL: it does not;
+ * else what follows. */
+static const char *word_end(const char *p, size_t n)
 {
-	unsigned ms = 0;
-	char after = 0;
+	return n && p[n] == ' ' ? p + n + 1 : NULL;
+}
 
-	return sscanf(value, "1 %*[0-9a-f] %*[0-9] %9u%c", &ms, &after) == 2 && after == ' ' ? ms
-											     : 0;
+uint32_t lease_key_ms(const char *value)
+{
+	static const char dec[] = "0123456789", hex[] = "0123456789abcdef";
+	const char *p = strncmp(value, "1 ", 2) ? NULL : value + 2;
+	uint32_t ms = 0;
+	size_t n;
+
+	p = p ? word_end(p, strspn(p, hex)) : NULL;
+	p = p ? word_end(p, strspn(p, dec)) : NULL;
+	n = p ? strspn(p, dec) : 0;
+	if (n > MS_DIGITS || !p || !word_end(p, n))
+		return 0;
+	while (n--)
+		ms = ms * 10 + (uint32_t)(*p++ - '0');
+	return ms;
 }
 
 int lease_key_look(struct lease_key *k, uint32_t inst, const uint8_t ident[16], uint32_t its_ms)
@@ -160,7 +176,7 @@ int lease_key_look(struct lease_key *k, uint32_t inst, const uint8_t ident[16], 
 		k->k_since = now;
 	k->k_id = a.ea_row[0];
 	k->k_row = a.ea_row[1];
-	k->k_its_ms = lease_in(k->k_row.er_value);
+	k->k_its_ms = lease_key_ms(k->k_row.er_value);
 	if (its_ms > k->k_its_ms)
 		k->k_its_ms = its_ms;
 	k->k_at = now;

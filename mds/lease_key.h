@@ -48,6 +48,10 @@ void lease_key_serve(struct lease_key *k);
 /* The holder answers nothing any more: frees the key for others. Waits L / 2 at most. */
 void lease_key_give_up(struct lease_key *k);
 
+/* L of the holder, in ms, as a value of the key has it, which is text of any kind; 0: it says
+ * nothing. At most 999999999. */
+uint32_t lease_key_ms(const char *value);
+
 /* Any thread. */
 struct lease_key_state {
 	bool ls_up;		       /* etcd answered the last question */

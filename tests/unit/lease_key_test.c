@@ -562,6 +562,33 @@ START_TEST(answers_are_understood)
 }
 END_TEST
 
+START_TEST(a_value_says_how_long_the_lease_is_or_nothing)
+{
+	static const struct {
+		const char *value;
+		uint32_t ms;
+	} v[] = {{"1 0123456789abcdef 17 1500 node1", 1500},
+		 {"1 a 1 999999999 ", 999999999},
+		 {"1 a 1 0 node1", 0},
+		 /* the lease is of another length, or of none */
+		 {"1 a 1 9999999999 node1", 0},
+		 {"1 a 1 1500", 0},
+		 {"1 a 1 1500x node1", 0},
+		 {"1 a 1 -1500 node1", 0},
+		 {"1 a 1  1500 node1", 0},
+		 {"1 a 1 node1 1500 ", 0},
+		 {"1 free", 0},
+		 {"1 g 1 1500 node1", 0},
+		 {"1  1 1500 node1", 0},
+		 {"2 a 1 1500 node1", 0},
+		 {"1", 0},
+		 {"", 0}};
+
+	for (size_t i = 0; i < sizeof(v) / sizeof(*v); i++)
+		ck_assert_msg(lease_key_ms(v[i].value) == v[i].ms, "%s", v[i].value);
+}
+END_TEST
+
 START_TEST(answers_that_are_wrong_are_refused)
 {
 	static const char *const wrong[] = {
@@ -609,6 +636,7 @@ int main(void)
 		a_gap_between_looks_begins_anew,
 		two_leases_never_live,
 		answers_are_understood,
+		a_value_says_how_long_the_lease_is_or_nothing,
 		answers_that_are_wrong_are_refused,
 		NULL};
 	Suite *s = suite_create("lease_key");
