@@ -30,6 +30,13 @@ static inline uint64_t clock_mono_ms(void)
 	return clock_mono_ns() / 1000000;
 }
 
+/* The last reading of clock_turn_ns() on this thread: the loop's of its turn, or a later one. */
+extern _Thread_local uint64_t clock_last_ns;
+static inline uint64_t clock_turn_ns(void)
+{
+	return clock_last_ns = clock_mono_ns();
+}
+
 /* CLOCK_BOOTTIME: counts it. */
 static inline uint64_t clock_boot_ns(void)
 {

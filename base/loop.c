@@ -17,7 +17,6 @@
 #include "base/loop.h"
 #include "base/log.h"
 #include "base/rcu.h"
-#include "base/trace.h"
 #include <assert.h>
 #include <errno.h>
 #include <sched.h>
@@ -430,7 +429,7 @@ void loop_run(struct loop *l)
 		l->l_disabled = false;
 	}
 	while (!atomic_load(&l->l_stop)) {
-		l->l_now_ns = trace_now_ns();
+		l->l_now_ns = clock_turn_ns();
 		loop_reap(l);
 		poll_turn(l);
 		run_messages(l);

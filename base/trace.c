@@ -41,7 +41,6 @@ static struct ring *rings;
 static uint64_t nrings, mask; /* mask 0: nothing is traced */
 static uint64_t run;
 static _Thread_local struct ring *mine;
-_Thread_local uint64_t trace_last_ns;
 static pthread_key_t exit_key;
 
 static void ring_leave(void *arg)

@@ -77,13 +77,6 @@
 #define TRACE_ENUM(kind) TRACE_##kind,
 enum trace_kind { TRACE_NONE, TRACE_KINDS(TRACE_ENUM) TRACE_KINDS_END };
 
-/* The last reading of CLOCK_MONOTONIC on this thread: the loop's of its turn, or a later one. */
-extern _Thread_local uint64_t trace_last_ns;
-static inline uint64_t trace_now_ns(void)
-{
-	return trace_last_ns = clock_mono_ns();
-}
-
 /* An event of the thread's current request. now_ns: CLOCK_MONOTONIC. */
 #define TRACE_AT(now_ns, kind, ino, a, b, c)                                                       \
 	do {                                                                                       \
@@ -92,10 +85,10 @@ static inline uint64_t trace_now_ns(void)
 		TRACE_PROBE(kind, tr_i, tr_a, tr_b, tr_c);                                         \
 	} while (0)
 /* The same; reads the clock. */
-#define TRACE(kind, ino, a, b, c) TRACE_AT(trace_now_ns(), kind, ino, a, b, c)
+#define TRACE(kind, ino, a, b, c) TRACE_AT(clock_turn_ns(), kind, ino, a, b, c)
 /* The same, on a loop's thread, with the last reading: costs no system call, and may be early by
  * what the turn has taken until now. */
-#define TRACE_TURN(kind, ino, a, b, c) TRACE_AT(trace_last_ns, kind, ino, a, b, c)
+#define TRACE_TURN(kind, ino, a, b, c) TRACE_AT(clock_last_ns, kind, ino, a, b, c)
 
 /* request_start's c: the call's xid, its procedure or how many operations it has, the client's
  * port. */

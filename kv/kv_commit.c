@@ -42,7 +42,7 @@ static void run_done(struct loop_msg *m)
 {
 	struct kv_op *op = caa_container_of(m, struct kv_op, o_msg);
 
-	trace_now_ns(); /* the committer's events are before these */
+	clock_turn_ns(); /* the committer's events are before these */
 	while (op) {
 		struct cds_wfcq_node *next = op->o_node.next;
 

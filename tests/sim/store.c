@@ -449,7 +449,7 @@ void loop_post(struct loop *l, struct loop_msg *m)
 	abort();
 }
 
-_Thread_local uint64_t trace_last_ns;
+_Thread_local uint64_t clock_last_ns;
 void trace_put(enum trace_kind kind, uint64_t now_ns, uint64_t ino, uint64_t a, uint64_t b,
 	       uint64_t c)
 {
