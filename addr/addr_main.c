@@ -4,7 +4,7 @@
 #include "addr/addr_place.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/version.h"
+#include "common/version.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>

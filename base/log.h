@@ -17,8 +17,8 @@ void log_msg(enum log_level level, const char *fmt, ...) __attribute__((format(p
 #define log_warn(...)  log_msg(LOG_L_WARN, __VA_ARGS__)
 #define log_info(...)  log_msg(LOG_L_INFO, __VA_ARGS__)
 #define log_debug(...) log_msg(LOG_L_DEBUG, __VA_ARGS__)
-/* The request for which the thread works at the moment (base/trace.h), or 0: its lines end with it.
- * The ring's number and a counter: "3.4711". */
+/* The request for which the thread works at the moment, or 0: its lines end with it. The number of
+ * the thread's ring of traces and a counter: "3.4711". */
 extern _Thread_local uint64_t log_request;
 #define LOG_REQUEST_FORMAT "%u.%llu"
 #define LOG_REQUEST_ARGS(r)                                                                        \

@@ -14,9 +14,9 @@
  * MDS: this server refuses its orders (CTL_STALE_INSTANCE), and its answers give no lease.
  */
 #include "base/clock.h"
-#include "base/exports.h"
 #include "base/log.h"
-#include "base/version.h"
+#include "common/exports.h"
+#include "common/version.h"
 #include "ds/ds.h"
 #include "ds/nfs3_service.h"
 #include "proto/ctl_chan.h"

@@ -4,7 +4,7 @@
  * orders, questions, changes, the steps of a rebuild and of a restripe. A worker of the store or a
  * puller does each; loop 0 answers.
  */
-#include "base/trace.h"
+#include "common/trace.h"
 #include "ds/ds.h"
 #include "ds/peer.h"
 #include "proto/ctl_chan.h"

@@ -22,8 +22,8 @@
 #define DS_DS_H
 #include <pthread.h>
 #include "base/conf.h"
-#include "base/labels.h"
 #include "base/metrics.h"
+#include "common/labels.h"
 #include "ds/store/store.h"
 #include "proto/cap.h"
 #include "ds/key.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* key.c - reads, stores and replaces the keys of this data server: see key.h. */
 #include "ds/key.h"
-#include "base/check.h"
 #include "base/conf.h"
 #include "base/log.h"
+#include "common/check.h"
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>

@@ -13,7 +13,7 @@
 #include "ds/peer.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/trace.h"
+#include "common/trace.h"
 #include "ds/path/path.h"
 #include "proto/objname.h"
 #include <errno.h>

@@ -7,7 +7,7 @@
 struct ds_op {
 	struct ds *op_ds;
 	struct rpc_call *op_call;
-	uint64_t op_start_ns, op_request; /* CLOCK_MONOTONIC; its id (base/trace.h) */
+	uint64_t op_start_ns, op_request; /* CLOCK_MONOTONIC; its id (common/trace.h) */
 	struct cap op_cap;
 	struct ds_hold *op_hold; /* NULL: no object, reads as empty */
 	struct ds_obj *op_obj;	 /* the object of op_hold, or NULL */

@@ -6,7 +6,7 @@
  */
 #include "ds/ds.h"
 #include "base/clock.h"
-#include "base/http.h"
+#include "common/http.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

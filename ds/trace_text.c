@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trace_text.c - GET /v1/trace: events of the data server in words. */
-#include "base/trace.h"
+#include "common/trace.h"
 #include "ds/nfs3_service.h"
 #include "proto/ctl_more.h"
 #include <stdio.h>

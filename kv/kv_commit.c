@@ -17,7 +17,7 @@
 #include "base/crash.h"
 #include "base/handover.h"
 #include "base/log.h"
-#include "base/trace.h"
+#include "common/trace.h"
 #include "kv/kv_int.h"
 #include <errno.h>
 #include <limits.h>

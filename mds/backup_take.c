@@ -8,7 +8,7 @@
  */
 #include "mds/backup.h"
 #include "base/clock.h"
-#include "base/version.h"
+#include "common/version.h"
 #include "mds/layout/lo.h"
 #include <errno.h>
 #include <inttypes.h>

@@ -11,7 +11,7 @@
  * it checks what was committed when it began.
  */
 #include "base/log.h"
-#include "base/version.h"
+#include "common/version.h"
 #include "mds/conn_rows.h"
 #include "mds/pg_check.h"
 #include "mds/layout/repair_row.h"

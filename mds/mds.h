@@ -63,7 +63,7 @@ struct mds_thread {
 	struct kv_txn *mt_txn;
 	bool mt_fresh;	       /* mt_txn holds a snapshot of this turn of the loop */
 	uint32_t mt_unwatches; /* st_unwatches() when a request last began */
-	uint32_t mt_opnum;     /* of the operation that was called last (base/trace.h) */
+	uint32_t mt_opnum;     /* of the operation that was called last (common/trace.h) */
 	struct loop_hook mt_hook;
 	struct file_returned mt_returned;
 	/* copy.c: COPY requests that wait for their turn */

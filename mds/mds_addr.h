@@ -22,7 +22,7 @@
 #define MDS_MDS_ADDR_H
 #include "base/conf.h"
 #include "base/loop.h"
-#include "base/store_lease.h"
+#include "common/store_lease.h"
 #include "kv/kv.h"
 #include "proto/rpc.h"
 

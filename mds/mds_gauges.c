@@ -2,7 +2,7 @@
 /* mds_gauges.c - metrics of the process, of the store, and of the memory that sessions take. */
 #include "mds/mds_gauges.h"
 #include "base/metrics.h"
-#include "base/version.h"
+#include "common/version.h"
 #include "kv/kv_redo.h"
 #include "mds/mds_log.h"
 #include "mds/state/st.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mds_live.h - the keys of weft-mds that change while it runs (base/live.h). */
+/* mds_live.h - the keys of weft-mds that change while it runs (common/live.h). */
 #ifndef MDS_MDS_LIVE_H
 #define MDS_MDS_LIVE_H
-#include "base/live.h"
+#include "common/live.h"
 #include "mds/mds.h"
 
 /* After the jobs are open, before the API and the loops run. All arguments must stay. 0 or

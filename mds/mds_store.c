@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mds_store.c - opens the store (mds_store.h). */
 #include "mds/mds_store.h"
-#include "base/check.h"
 #include "base/conf.h"
 #include "base/log.h"
+#include "common/check.h"
 #include "mds/identity.h"
 #include "mds/mds_log.h"
 #include "mds/layout/lo.h"

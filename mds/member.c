@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/metrics.h"
-#include "base/store_lease.h"
+#include "common/store_lease.h"
 #include "mds/journal/event_journal.h"
 #include "pg/pg_member.h"
 #include <errno.h>

@@ -3,7 +3,7 @@
  * meta_export.c - writes a metadata store as lines of JSON, beside its server or without one. All
  * lines are of one snapshot.
  */
-#include "base/version.h"
+#include "common/version.h"
 #include "mds/layout/lo.h"
 #include "mds/meta.h"
 #include <errno.h>

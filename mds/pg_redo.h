@@ -18,7 +18,7 @@
  */
 #ifndef MDS_PG_REDO_H
 #define MDS_PG_REDO_H
-#include "base/store_lease.h"
+#include "common/store_lease.h"
 #include "kv/kv_redo.h"
 
 struct lease_key;

@@ -5,7 +5,7 @@
  */
 #include "base/conf.h"
 #include "base/log.h"
-#include "base/version.h"
+#include "common/version.h"
 #include "mds/meta.h"
 #include <errno.h>
 #include <getopt.h>

@@ -29,7 +29,7 @@
 #ifndef PROTO_RPC_H
 #define PROTO_RPC_H
 #include "base/loop.h"
-#include "base/store_lease.h"
+#include "common/store_lease.h"
 #include "proto/xdr.h"
 #include <netinet/in.h>
 #include <sys/socket.h>

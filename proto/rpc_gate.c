@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rpc_gate.c - the gate in front of every wire: no message leaves while the store is not held
- * (base/store_lease.h, docs/decisions/lease-gate.md).
+ * (common/store_lease.h, docs/decisions/lease-gate.md).
  *
  * What may not leave stays where it is, in the queue of its connection. So the order stays, nothing
  * is sent twice, and the limits of a peer that does not read its replies bound the memory. Only the

@@ -9,9 +9,9 @@
  * a second.
  */
 #include "base/clock.h"
-#include "base/exports.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "common/exports.h"
 #include "proto/rpc_rdma.h"
 #include "proto/rpc_rdma_int.h"
 #include <errno.h>

@@ -14,7 +14,7 @@
  * there.
  */
 #include "base/clock.h"
-#include "base/exports.h"
+#include "common/exports.h"
 #include "proto/rpc_int.h"
 
 /* Bytes for each call that an address may have in hand, on average. */

@@ -8,7 +8,7 @@ top=${top_srcdir:-$(cd "$(dirname "$0")/.." && pwd)}
 
 # bad_includes TREE: prints "file: include" for every include that breaks a rule.
 bad_includes() {
-	(cd "$1" && find addr base topo proto kv pg mds ds client tools -name '*.[chx]' \
+	(cd "$1" && find addr base common topo proto kv pg mds ds client tools -name '*.[chx]' \
 		2>/dev/null | sort |
 		xargs -r grep -HoE '^[[:space:]]*%?#[[:space:]]*include[[:space:]]+"[^"]+"') |
 		sed -E 's/:[[:space:]]*%?#[[:space:]]*include[[:space:]]+"([^"]+)"/ \1/' | awk '
@@ -22,15 +22,16 @@ bad_includes() {
 	}
 	BEGIN {
 		may["base"] = "base"
-		may["addr"] = "base"
-		may["proto"] = "proto base"
-		may["kv"] = "kv base"
+		may["common"] = "common base"
+		may["addr"] = "common base"
+		may["proto"] = "proto common base"
+		may["kv"] = "kv common base"
 		may["pg"] = "base"
 		may["topo"] = "topo base"
-		may["ds"] = "ds topo proto base"
+		may["ds"] = "ds topo proto common base"
 		may["client"] = "client proto base"
-		may["tools"] = "tools client topo proto pg base"
-		# Inside mds, from the ground up; each may also use itself and base.
+		may["tools"] = "tools client topo proto pg common base"
+		# Inside mds, from the ground up; each may also use itself, common and base.
 		may["mds/namespace"] = "kv"
 		may["mds/journal"] = "mds/namespace kv"
 		may["mds/export"] = "mds/namespace kv"
@@ -50,7 +51,7 @@ bad_includes() {
 		may["mds"] = "mds/mds.h mds/member.h mds/file mds/jobs mds/nfs4 mds/admin " \
 			"mds/export pg " ground
 		for (r in may)
-			may[r] = may[r] " base " r
+			may[r] = may[r] " base " (r ~ /^mds/ ? "common " : "") r
 	}
 	{
 		from = room($1)
@@ -73,8 +74,8 @@ bad_includes() {
 
 # circles TREE: prints the headers that include each other in a circle, in a room or over several.
 circles() {
-	(cd "$1" && find addr base topo proto kv pg mds ds client tools -name '*.h' 2>/dev/null |
-		sort |
+	(cd "$1" && find addr base common topo proto kv pg mds ds client tools -name '*.h' \
+		2>/dev/null | sort |
 		xargs -r grep -HoE '^[[:space:]]*#[[:space:]]*include[[:space:]]+"[^"]+"') |
 		sed -E 's/:[[:space:]]*#[[:space:]]*include[[:space:]]+"([^"]+)"/ \1/' |
 		# A name without a folder is a file beside the one that includes it.
@@ -88,7 +89,7 @@ lists() { (cd "$1" && find . \( -name Makefile.am -o -name room.am \) | sort); }
 
 # unlisted TREE: prints the source files that neither Makefile.am nor a room.am names.
 unlisted() {
-	(cd "$1" && find addr base topo proto kv pg mds ds client tools tests \
+	(cd "$1" && find addr base common topo proto kv pg mds ds client tools tests \
 		\( -name '*.[chx]' -o -path 'tests/wire*/*.py' \) 2>/dev/null | sort >"$plant/files"
 		awk '
 		FILENAME != ARGV[ARGC - 1] {
@@ -131,7 +132,7 @@ misplaced() {
 # namesakes TREE: prints the names that several C files of the rooms have. Programs of others
 # include client/weft.h, so that one keeps its name.
 namesakes() {
-	(cd "$1" && find addr base topo proto kv pg mds ds client tools -name '*.[ch]' \
+	(cd "$1" && find addr base common topo proto kv pg mds ds client tools -name '*.[ch]' \
 		2>/dev/null) | grep -vx client/weft.h | sed 's:.*/::' | sort | uniq -d
 }
 
@@ -214,6 +215,20 @@ try() {
 try base/a.c proto/xdr.h bad
 try base/a.c base/log.h good
 try base/a.c topo/topo.h bad
+try base/a.c common/http.h bad
+try base/a.h common/store_lease.h bad
+try common/a.c base/log.h good
+try common/a.c proto/rpc.h bad
+try common/a.c mds/mds.h bad
+try topo/a.c common/http.h bad
+try pg/a.c common/http.h bad
+try kv/a.c common/trace.h good
+try proto/a.c common/store_lease.h good
+try addr/a.c common/version.h good
+try ds/a.c common/exports.h good
+try mds/state/a.c common/store_lease.h good
+try client/a.c common/trace.h bad
+try tools/a.c common/check.h good
 try topo/a.c base/log.h good
 try topo/a.c proto/rpc.h bad
 try ds/a.c topo/topo_plan.h good
@@ -289,6 +304,7 @@ circle ds/path ds/path
 circle client client
 circle topo topo
 circle base base
+circle common common
 circle proto proto
 circle kv kv
 circle tools tools

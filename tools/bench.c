@@ -3,7 +3,7 @@
  * docs/weft-bench.1 is its manual. */
 #include "tools/bench.h"
 #include "base/log.h"
-#include "base/version.h"
+#include "common/version.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>

@@ -8,7 +8,7 @@
 #include "tools/http_get.h"
 #include "tools/topo_tool.h"
 #include "base/near.h"
-#include "base/version.h"
+#include "common/version.h"
 #include <ctype.h>
 #include <getopt.h>
 #include <stdarg.h>

@@ -2,9 +2,9 @@
 /* weft_cluster.c - weft cluster init, join and key: from installed packages to a cluster of several
  * machines (docs/start.md). */
 #include "tools/weft_cluster.h"
+#include "common/check.h"
+#include "common/exports.h"
 #include "tools/http_get.h"
-#include "base/check.h"
-#include "base/exports.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>

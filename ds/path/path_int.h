@@ -3,9 +3,9 @@
 #ifndef DS_PATH_PATH_INT_H
 #define DS_PATH_PATH_INT_H
 #include "base/ask.h"
-#include "base/exports.h"
 #include "base/hash.h"
 #include "base/metrics.h"
+#include "common/exports.h"
 #include "ds/path/path.h"
 #include "ds/store/store.h"
 #include <sys/stat.h>

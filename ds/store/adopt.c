@@ -20,8 +20,8 @@
  * objects, and the next start that finds it adopts it.
  */
 #include "ds/store/store_int.h"
-#include "base/check.h"
 #include "base/log.h"
+#include "common/check.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -9,7 +9,7 @@
  * the end of the last page, since the memory is there; else it is buffered.
  */
 #include "base/log.h"
-#include "base/trace.h"
+#include "common/trace.h"
 #include "ds/store/store_int.h"
 #include <errno.h>
 #include <inttypes.h>

@@ -10,8 +10,8 @@
 #include "mds/jobs/job.h"
 #include "mds/jobs/revoke_exports.h"
 #include "base/clock.h"
-#include "base/scrape.h"
-#include "base/version.h"
+#include "common/scrape.h"
+#include "common/version.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <urcu/compiler.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * admin.h - the administrator's HTTP API of the metadata server (base/http.h), on mds.admin, beside
- * GET /metrics. Replies are JSON. "As GET" means that the reply is that of the GET of the same
- * path.
+ * admin.h - the administrator's HTTP API of the metadata server (common/http.h), on mds.admin,
+ * beside GET /metrics. Replies are JSON. "As GET" means that the reply is that of the GET of the
+ * same path.
  *
  *   GET    /v1/health
  *          {"status":"ok"}, with "ds" what is wrong with data servers, by name;
@@ -241,7 +241,7 @@ int admin_start(struct admin **out, const struct http_opts *opts, const struct a
 		char *err, size_t errlen);
 /* Reads the certificate of https:// again. */
 void admin_reload(struct admin *a);
-/* Starts the port for monitoring (base/scrape.h). Returns as admin_start. */
+/* Starts the port for monitoring (common/scrape.h). Returns as admin_start. */
 int admin_open_metrics(struct admin *a, const char *addr, char *err, size_t errlen);
 /* Call it before the store is closed, because a handler may be waiting for a mutation. The loops
  * may have stopped. */

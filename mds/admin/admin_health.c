@@ -5,7 +5,7 @@
 #include "mds/admin/admin_holders.h"
 #include "base/clock.h"
 #include "base/metrics.h"
-#include "base/version.h"
+#include "common/version.h"
 #include "kv/kv_redo.h"
 #include "mds/jobs/damage.h"
 #include "mds/jobs/repair.h"

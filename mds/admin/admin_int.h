@@ -2,8 +2,8 @@
 /* admin_int.h - the inside of admin. */
 #ifndef MDS_ADMIN_INT_H
 #define MDS_ADMIN_INT_H
-#include "base/http.h"
-#include "base/live.h"
+#include "common/http.h"
+#include "common/live.h"
 #include "mds/admin/admin.h"
 #include <jansson.h>
 #include <pthread.h>

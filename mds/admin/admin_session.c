@@ -5,7 +5,7 @@
  * A session stands for a token: it has the role that the token has now, and is over when the token
  * is revoked or its time ends. It is in memory only, so a start of the daemon ends all of them. The
  * browser has a random cookie, which scripts cannot read, and a second random value that its page
- * keeps and sends as a header; a request needs both (base/http.h). Kept are hashes of them. The
+ * keeps and sends as a header; a request needs both (common/http.h). Kept are hashes of them. The
  * HTTP server calls in one at a time, so that nothing here needs a lock.
  */
 #include "base/clock.h"

@@ -3,7 +3,7 @@
  * with 503 and the reason, and /metrics. Everything else is 503 by the store's lease. */
 #ifndef MDS_ADMIN_STANDBY_H
 #define MDS_ADMIN_STANDBY_H
-#include "base/http.h"
+#include "common/http.h"
 
 struct admin_standby;
 /* opts: as for admin_start, and ho_bound stays the caller's. Returns 0; or -errno and a line in

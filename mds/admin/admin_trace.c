@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* admin_trace.c - GET /v1/trace: events of the metadata server in words. */
-#include "base/trace.h"
+#include "common/trace.h"
 #include "mds/admin/admin_int.h"
 #include "mds/file/exclusive.h"
 #include "mds/nfs4/op.h"

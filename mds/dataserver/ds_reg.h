@@ -10,7 +10,7 @@
  */
 #ifndef MDS_DSC_H
 #define MDS_DSC_H
-#include "base/labels.h"
+#include "common/labels.h"
 #include "mds/namespace/ns.h"
 #include "proto/cap.h"
 #include "proto/ctl.h"

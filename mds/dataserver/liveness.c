@@ -10,7 +10,7 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/store_lease.h"
+#include "common/store_lease.h"
 #include "mds/dataserver/nfs3ds.h"
 #include "mds/journal/event_journal.h"
 #include <errno.h>
@@ -24,7 +24,7 @@
 #define START_MS 5000
 
 /* While the store is not held, no server gets an answer to its heartbeats, and none is asked
- * anything (base/store_lease.h). So no server is judged then, nor for WOKE_MS after it, and no
+ * anything (common/store_lease.h). So no server is judged then, nor for WOKE_MS after it, and no
  * silence counts that began before the store was held again. */
 
 /* A timer later than this means that this process did not run: it was stopped, or suspended with

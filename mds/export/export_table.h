@@ -3,8 +3,8 @@
  * export_table.h - exports: which clients may use which part of the name space, from where, with
  * which protection.
  *
- * A file becomes a table (base/exports.h), and the table's paths become directories. A view of the
- * table says what one peer may do: for each export the rule that matches the peer's address, if
+ * A file becomes a table (common/exports.h), and the table's paths become directories. A view of
+ * the table says what one peer may do: for each export the rule that matches the peer's address, if
  * any. There is one view for each connection and table. A request then finds its rule by the number
  * in its file handle, without a lock and without a look-up of names.
  *
@@ -21,7 +21,7 @@
  */
 #ifndef MDS_EXP_H
 #define MDS_EXP_H
-#include "base/exports.h"
+#include "common/exports.h"
 #include "mds/namespace/ns.h"
 
 /* A directory on the way to an export, or an export's root. */

@@ -3,7 +3,7 @@
  * wait for the orders, release. exclusive.h has the picture of the states. */
 #include "mds/file/exclusive.h"
 #include "base/log.h"
-#include "base/trace.h"
+#include "common/trace.h"
 #include "mds/journal/event_journal.h"
 #include <errno.h>
 #include <stdlib.h>

@@ -90,7 +90,7 @@ struct excl {
 	uint64_t ex_silent; /* objects that became stale because their servers are silent */
 	/* For exclusive.c: */
 	const struct file_env *ex_env;
-	uint64_t ex_request; /* on behalf of which it began (base/trace.h), or 0 */
+	uint64_t ex_request; /* on behalf of which it began (common/trace.h), or 0 */
 	struct loop *ex_loop;
 	struct st_client *ex_except;
 	bool ex_rw_only; /* layouts for reading stay */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* flexfiles.c - encodes Flex Files layouts (RFC 8435 sections 4.1 and 5.1), and describes a file's
  * layout as JSON. */
-#include "base/exports.h"
+#include "common/exports.h"
 #include "mds/layout/lo_int.h"
 #include "proto/objname.h"
 #include <arpa/inet.h>

@@ -39,7 +39,7 @@ struct order_origin {
 struct order_file;
 struct order {
 	uint64_t or_number, or_size;
-	uint64_t or_request; /* that put the row (base/trace.h); 0: none, or not known any more */
+	uint64_t or_request; /* that put the row (common/trace.h); 0: none, or not known any more */
 	uint64_t or_src, or_from, or_offset; /* CLONE */
 	uint16_t or_src_incarnation;
 	uint8_t or_src_mirror, or_src_known;

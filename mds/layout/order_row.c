@@ -3,7 +3,7 @@
  * order_int.h. */
 #include "base/format.h"
 #include "base/log.h"
-#include "base/trace.h"
+#include "common/trace.h"
 #include "mds/layout/order_int.h"
 #include "mds/layout/pending_layout.h"
 #include <errno.h>
@@ -74,7 +74,7 @@ uint32_t lo_order_key_read(struct kv_slice id, uint64_t *number)
 
 /* ---- rows: in a mutation ---- */
 
-/* As a ring's event (base/trace.c): a reader that sees a newer request sees no number. */
+/* As a ring's event (common/trace.c): a reader that sees a newer request sees no number. */
 static void origin_put(struct lo_orders *os, uint64_t number)
 {
 	struct order_origin *oo = &os->os_origin[number % ORDER_ORIGINS];

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/crash.h"
 #include "base/log.h"
-#include "base/trace.h"
+#include "common/trace.h"
 #include "mds/layout/order_int.h"
 #include "proto/ctl_chan.h"
 #include "proto/ctl_more.h"

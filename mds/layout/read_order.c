@@ -13,7 +13,7 @@
  * and the reduction is stronger for smaller weights. Without that, a client would read many files
  * from some of their servers twice, and nothing from others.
  */
-#include "base/exports.h"
+#include "common/exports.h"
 #include "mds/layout/lo_int.h"
 #include "mds/layout/mirror_change.h"
 #include <errno.h>

@@ -18,7 +18,7 @@
 #include "mds/namespace/ns_trash.h"
 #include "mds/nfs4/op_heat.h"
 #include "base/log.h"
-#include "base/trace.h"
+#include "common/trace.h"
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>

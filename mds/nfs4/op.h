@@ -46,7 +46,7 @@ struct compound {
 	nfsstat4 status;
 	bool keep_body;
 	uint64_t started_ns;
-	uint64_t request;   /* its id (base/trace.h) */
+	uint64_t request;   /* its id (common/trace.h) */
 	uint8_t traced[16]; /* numbers of the first operations; of an undefined one 255 */
 
 	struct st_session *session;

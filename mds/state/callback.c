@@ -4,7 +4,7 @@
 #include "mds/state/st.h"
 #include "base/log.h"
 #include "base/metrics.h"
-#include "base/trace.h"
+#include "common/trace.h"
 #include <errno.h>
 
 #define CB_TIMEOUT_MS 10000

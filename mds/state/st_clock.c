@@ -8,15 +8,15 @@
  * times a second. The first thread that reads the clock after a pause takes the pause off, before
  * the server decides anything by the time.
  *
- * It is the same while the store is not held (base/store_lease.h): clients get no answers then, and
- * cannot renew a lease. The clock below stands still for that time.
+ * It is the same while the store is not held (common/store_lease.h): clients get no answers then,
+ * and cannot renew a lease. The clock below stands still for that time.
  *
  * The whole pause is taken off, and a thread may have read part of it as time before. So the clock
  * goes back, by at most PAUSE_NS. Code that compares two of its times uses st_since.
  */
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/store_lease.h"
+#include "common/store_lease.h"
 #include "mds/state/st.h"
 
 #define PAUSE_NS UINT64_C(1000000000)

@@ -8,7 +8,7 @@
  * lease to MS milliseconds from now, "lost" says that another instance has claimed the store. There
  * is no lease before the first line.
  */
-#include "base/store_lease.h"
+#include "common/store_lease.h"
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>

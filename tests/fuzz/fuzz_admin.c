@@ -6,7 +6,7 @@
  * An input is lines: the first one's bytes choose routes, one after the other; then NAME=VALUE
  * lines are the arguments, and what is behind an empty line is the body. Two clients are there,
  * files with objects and layouts (the base and the prelude of fuzz_compound.c, which is a part of
- * this). The handlers are called as base/http.h calls them, on a thread that is no loop's.
+ * this). The handlers are called as common/http.h calls them, on a thread that is no loop's.
  *
  * The routes are counted from '0', in the order of admin.c: a route that is put in between moves
  * the seeds of those behind it (corpus/admin).
@@ -28,9 +28,9 @@
 #include "tests/fuzz/fuzz_compound.c"
 #undef LLVMFuzzerInitialize
 #undef LLVMFuzzerTestOneInput
-#include "base/http_int.h"
-#include "base/live.h"
-#include "base/trace.h"
+#include "common/http_int.h"
+#include "common/live.h"
+#include "common/trace.h"
 #include "mds/admin/admin.h"
 #include "mds/jobs/balance.h"
 #include "mds/jobs/elect.h"

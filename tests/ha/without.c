@@ -7,7 +7,7 @@
  *	WEFT_WITHOUT=guard	a process that is no longer the one writes on
  *	WEFT_WITHOUT=doubt	a batch in doubt is looked for by a read
  */
-#include "base/store_lease.h"
+#include "common/store_lease.h"
 #include "tests/ha/without.h"
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * pg_redo_sim.c - mds/pg_redo.c as it is, and its variable for the scheduler. One planted fault is
  * here: the lease counts from when the answer came.
  */
-#include "base/store_lease.h"
+#include "common/store_lease.h"
 #include "tests/sim/globals.h"
 
 static void extend(struct store_lease *sl, uint64_t end_ns)

@@ -2,7 +2,7 @@
 /* store.h - the folder of the running process. */
 #ifndef TESTS_SIM_STORE_H
 #define TESTS_SIM_STORE_H
-#include "base/trace.h"
+#include "common/trace.h"
 #include <stdio.h>
 struct store *store_of_process(void);
 /* Of mds_log.c: its file with the identity of a copy, in that folder. */

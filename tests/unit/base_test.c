@@ -2,10 +2,10 @@
 /* base_test.c - the event loop, metrics, configuration and the HTTP server. */
 #include "base/clock.h"
 #include "base/conf.h"
-#include "base/http.h"
 #include "base/log.h"
 #include "base/loop.h"
 #include "base/metrics.h"
+#include "common/http.h"
 #include "tests/unit/unit.h"
 #include <arpa/inet.h>
 #include <errno.h>

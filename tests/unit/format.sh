@@ -12,8 +12,8 @@ command -v clang-format >/dev/null || {
 }
 
 sources() {
-	(cd "$1" && find addr base topo proto kv pg mds ds client tools tests docs -name '*.[ch]' \
-		2>/dev/null | sort)
+	(cd "$1" && find addr base common topo proto kv pg mds ds client tools tests docs \
+		-name '*.[ch]' 2>/dev/null | sort)
 }
 # deviating TREE: prints the places that clang-format would change.
 deviating() {

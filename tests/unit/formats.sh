@@ -9,7 +9,7 @@ top=${top_srcdir:-$(cd "$(dirname "$0")/../.." && pwd)}
 code() {
 	grep -rhoE --include='*.[ch]' \
 		'^FORMAT_AT\(struct [a-z0-9_]+, [a-z0-9_]+, [0-9]+, [0-9]+\);' \
-		"$top"/{base,topo,proto,kv,mds,ds,client} |
+		"$top"/{base,common,topo,proto,kv,mds,ds,client} |
 		sed -E 's/FORMAT_AT\(struct //; s/[,;)]//g'
 }
 page() { # FILE

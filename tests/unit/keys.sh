@@ -16,7 +16,9 @@ page() {
 		gsub(/\\/, "", v); print key "=" v }
 	' "$1"
 }
-table() { sed -nE 's/^\t\{ "([^"]+)", CONF_[A-Z]+, "([^"]*)".*/\1=\2/p' "$top/base/conf_keys.c"; }
+table() {
+	sed -nE 's/^\t\{ "([^"]+)", CONF_[A-Z]+, "([^"]*)".*/\1=\2/p' "$top/common/conf_keys.c"
+}
 # Keys of the table as a page lists them. A key of the other daemon may be listed where this one
 # reads it, too.
 differ() { # FILE SECTION SECTIONS-OF-KEYS

@@ -4,7 +4,7 @@
  * it is held again, everything goes out, once and in its order. Peers are plain sockets that count
  * the bytes they get.
  */
-#include "base/http.h"
+#include "common/http.h"
 #include "tests/unit/rpc_peer.h"
 #include "tests/unit/tls_cert.h"
 #include "tests/unit/unit.h"

@@ -19,7 +19,8 @@ options=(-q "-j$(nproc)" --enable=warning,portability --inline-suppr --std=c11 -
 	'--template={file}:{line}: {id}: {message}')
 # mistakes TREE: prints what cppcheck finds.
 mistakes() {
-	(cd "$1" && find addr base topo proto kv pg mds ds client tools -name '*.c' 2>/dev/null |
+	(cd "$1" && find addr base common topo proto kv pg mds ds client tools -name '*.c' \
+		2>/dev/null |
 		sort |
 		cppcheck "${options[@]}" --file-list=- 2>&1)
 }
@@ -27,7 +28,7 @@ mistakes() {
 misspelt() {
 	local not='/corpus/|\.xz$|/__pycache__/|/codespell-ignore$|/unit/lint\.sh$'
 
-	(cd "$1" && find addr base topo proto kv pg mds ds client tools tests docs ./*.md \
+	(cd "$1" && find addr base common topo proto kv pg mds ds client tools tests docs ./*.md \
 		Makefile.am configure.ac -type f 2>/dev/null | grep -vE "$not" |
 		xargs -r codespell -I "$top/tests/codespell-ignore" 2>&1)
 }

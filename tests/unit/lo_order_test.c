@@ -2,7 +2,7 @@
 /* lo_order_test.c - orders to data servers, which are fake ones here (lo_fake.h): what becomes of
  * them, what waits for them, and what comes before what. */
 #include "base/clock.h"
-#include "base/store_lease.h"
+#include "common/store_lease.h"
 #include "mds/dataserver/ds_reg_int.h"
 #include "mds/layout/order_int.h"
 #include "tests/unit/lo_fake.h"

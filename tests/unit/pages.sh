@@ -100,8 +100,8 @@ outside() { (cd "$1" && grep -nE '\.\./shared' $(pages .) docs/*.[1-8] /dev/null
 unknown() {
 	(
 		cd "$1" || exit
-		find addr base topo proto kv pg mds ds client tools tests -type f 2>/dev/null \
-			>"$plant/files"
+		find addr base common topo proto kv pg mds ds client tools tests -type f \
+			2>/dev/null >"$plant/files"
 		grep -E '\.[chx]$' "$plant/files" | tr '\n' '\0' | xargs -0 cat /dev/null |
 			tr -cs 'A-Za-z0-9_' '\n' | sort -u >"$plant/words"
 		for page in docs/architecture.md CONTRIBUTING.md; do

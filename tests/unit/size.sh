@@ -9,7 +9,7 @@ top=${top_srcdir:-$(cd "$(dirname "$0")/../.." && pwd)}
 
 # oversized TREE: prints the files and functions that are too long.
 oversized() {
-	(cd "$1" && find addr base topo proto kv pg mds ds client tools tests docs -type f \
+	(cd "$1" && find addr base common topo proto kv pg mds ds client tools tests docs -type f \
 		\( -name '*.[ch]' -o -name '*.py' -o -name '*.sh' \) 2>/dev/null | sort |
 		xargs -r awk -v most_file=1000 -v most_function=100 '
 		function file_end() {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trace_test.c - the rings of events: what stays, what a reader sees, ids. */
-#include "base/http.h"
-#include "base/trace.h"
+#include "common/http.h"
+#include "common/trace.h"
 #include "tests/unit/unit.h"
 #include <jansson.h>
 #include <microhttpd.h>
@@ -24,7 +24,7 @@ static uint64_t load_after(const _Atomic uint64_t *p, memory_order order)
 #pragma push_macro("atomic_load_explicit")
 #undef atomic_load_explicit
 #define atomic_load_explicit(p, order) load_after(p, order)
-#include "base/trace.c"
+#include "common/trace.c"
 #pragma pop_macro("atomic_load_explicit")
 
 #define EVENTS 64u

@@ -130,8 +130,8 @@ def test_the_page_has_each_route_with_its_role_and_no_other(_):
 
 def test_each_argument_is_on_the_page_and_read_somewhere(_):
     code = set()
-    for path in [*glob.glob(os.path.join(SRC, "mds/admin/*.c")), "base/trace_http.c",
-                 "base/live.c", "ds/ds_main.c"]:
+    for path in [*glob.glob(os.path.join(SRC, "mds/admin/*.c")), "common/trace_http.c",
+                 "common/live.c", "ds/ds_main.c"]:
         code.update(re.findall(r'(?:http_arg|http_has|admin_number_arg|bytes_arg|number_arg)'
                                r'\((?:rq|rq, rp), "([^"]+)"', source(path)))
     page = {p["name"] for _, _, op in operations(DOC) for p in op.get("parameters", [])}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* version.h - the version of weft, which configure.ac names. */
-#ifndef BASE_VERSION_H
-#define BASE_VERSION_H
+#ifndef COMMON_VERSION_H
+#define COMMON_VERSION_H
 /* For example "0.1.0". */
 extern const char version_text[];
 /* Answers --version: writes "PROGRAM VERSION" to stdout. Returns the exit status: 0, or 1 when

@@ -23,8 +23,8 @@
  * TCP a request must also name this machine as its Host. Over TCP a web page may send requests only
  * to where it came from (Origin, Sec-Fetch-Site).
  */
-#ifndef BASE_HTTP_H
-#define BASE_HTTP_H
+#ifndef COMMON_HTTP_H
+#define COMMON_HTTP_H
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* http_listen.c - the sockets of the HTTP server, and what its TLS needs. */
 #include "base/conf.h"
-#include "base/http_int.h"
 #include "base/log.h"
+#include "common/http_int.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -2,10 +2,10 @@
 /* http.c - see http.h. libmicrohttpd with one thread for each address; requests are handled one
  * after the other. */
 #include "base/count.h"
-#include "base/http_int.h"
 #include "base/log.h"
 #include "base/metrics.h"
-#include "base/store_lease.h"
+#include "common/http_int.h"
+#include "common/store_lease.h"
 #include <errno.h>
 #include <jansson.h>
 #include <netinet/in.h>

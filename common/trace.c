@@ -6,7 +6,7 @@
  * stay unique. An event's words are stored with release and loaded with acquire. So a reader that
  * got a word of a newer event also sees that the sequence number has changed.
  */
-#include "base/trace.h"
+#include "common/trace.h"
 #include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>

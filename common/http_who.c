@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* http_who.c - who sent a request, what role that gives, and the line that reports it. */
-#include "base/http_int.h"
+#include "common/http_int.h"
 #include "base/log.h"
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* openapi.c - GET /v1/openapi.json: docs/openapi.json as the program was built with it. */
-#include "base/http.h"
+#include "common/http.h"
 #include <stdlib.h>
 #include <string.h>
 

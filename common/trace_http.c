@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trace_http.c - GET /v1/trace of both daemons: which requests are shown, and their events as
  * JSON. */
-#include "base/http.h"
-#include "base/trace.h"
+#include "common/http.h"
+#include "common/trace.h"
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>

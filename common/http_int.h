@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* http_int.h - the inside of the HTTP server: http.c serves requests, http_who.c finds out who
  * asks, http_page.c answers browsers, http_listen.c opens sockets and TLS. */
-#ifndef BASE_HTTP_INT_H
-#define BASE_HTTP_INT_H
-#include "base/http.h"
+#ifndef COMMON_HTTP_INT_H
+#define COMMON_HTTP_INT_H
+#include "common/http.h"
 #include <microhttpd.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -5,7 +5,7 @@
  * Waking: a waiter sets lw_waits and then looks at the end; the extender sets the end and then
  * looks at lw_waits. Both orders are sequentially consistent, so one of the two sees the other.
  */
-#include "base/store_lease.h"
+#include "common/store_lease.h"
 #include "base/log.h"
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* http_page.c - what a browser gets: files, and the headers that limit what a page may do. */
-#include "base/http_int.h"
+#include "common/http_int.h"
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>

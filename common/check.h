@@ -6,8 +6,8 @@
  *
  * Each function returns 0, or a negative errno with one line in err that begins with the key.
  */
-#ifndef BASE_CHECK_H
-#define BASE_CHECK_H
+#ifndef COMMON_CHECK_H
+#define COMMON_CHECK_H
 #include <stddef.h>
 #include <stdint.h>
 #define CHECK_KEY_LEN 32

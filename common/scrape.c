@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scrape.c - see scrape.h. libmicrohttpd with one thread for each address. */
-#include "base/scrape.h"
+#include "common/scrape.h"
 #include "base/clock.h"
 #include "base/metrics.h"
 #include <errno.h>

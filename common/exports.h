@@ -9,8 +9,8 @@
  *
  * Threads: any.
  */
-#ifndef BASE_EXPORTS_H
-#define BASE_EXPORTS_H
+#ifndef COMMON_EXPORTS_H
+#define COMMON_EXPORTS_H
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -11,8 +11,8 @@
  * look, no other instance had claimed the store by then, so what was seen was true at a moment
  * inside the request. It does not matter how long the answer takes from there on.
  */
-#ifndef BASE_STORE_LEASE_H
-#define BASE_STORE_LEASE_H
+#ifndef COMMON_STORE_LEASE_H
+#define COMMON_STORE_LEASE_H
 #include "base/clock.h"
 #include <pthread.h>
 #include <stdatomic.h>

@@ -6,10 +6,10 @@
  *
  * Any thread. A daemon has one of these at most.
  */
-#ifndef BASE_LIVE_H
-#define BASE_LIVE_H
+#ifndef COMMON_LIVE_H
+#define COMMON_LIVE_H
 #include "base/conf.h"
-#include "base/http.h"
+#include "common/http.h"
 
 struct live;
 struct live_key {

@@ -11,8 +11,8 @@
  * before each handler. Whoever goes on with a request sets it again: the dispatch functions, kv for
  * its mutations, exclusive.c, orders, and the data server's I/O.
  */
-#ifndef BASE_TRACE_H
-#define BASE_TRACE_H
+#ifndef COMMON_TRACE_H
+#define COMMON_TRACE_H
 #include "base/clock.h"
 #include "base/log.h"
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* live.c - see live.h. */
-#include "base/live.h"
+#include "common/live.h"
 #include "base/log.h"
 #include <errno.h>
 #include <jansson.h>

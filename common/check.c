@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* check.c - see check.h. */
-#include "base/check.h"
+#include "common/check.h"
 #include "base/conf.h"
-#include "base/http.h"
+#include "common/http.h"
 #include <errno.h>
 #include <limits.h>
 #include <pwd.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exports_who.c - keeps the tables of exports, and finds the rule that matches a peer's address. */
 #include "base/ask.h"
-#include "base/exports.h"
+#include "common/exports.h"
 #include <fnmatch.h>
 #include <netdb.h>
 #include <stdlib.h>

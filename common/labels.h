@@ -5,8 +5,8 @@
  * A key begins with a letter and has letters, digits, '-' and '_'; a value may also have '.'. In
  * the normal form the keys stand once each, in byte order. "" means no labels.
  */
-#ifndef BASE_LABELS_H
-#define BASE_LABELS_H
+#ifndef COMMON_LABELS_H
+#define COMMON_LABELS_H
 #include <stdbool.h>
 #include <stddef.h>
 

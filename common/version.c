@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* version.c - see version.h. The only file that is compiled with the version in it. */
-#include "base/version.h"
+#include "common/version.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include <stdio.h>

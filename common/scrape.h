@@ -7,9 +7,9 @@
  * that reads slowly holds one of few connections, and the text that was rendered for it. The
  * metrics are rendered at most SCRAPE_APART_MS apart, however many clients ask.
  */
-#ifndef BASE_SCRAPE_H
-#define BASE_SCRAPE_H
-#include "base/http.h"
+#ifndef COMMON_SCRAPE_H
+#define COMMON_SCRAPE_H
+#include "common/http.h"
 
 #define SCRAPE_APART_MS 250
 

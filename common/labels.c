@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* labels.c - see labels.h. */
-#include "base/labels.h"
+#include "common/labels.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
  * To libconfuse every value is a text. The options of an export section itself are the defaults of
  * its client sections.
  */
-#include "base/exports.h"
+#include "common/exports.h"
 #include "base/conf.h"
 #include <arpa/inet.h>
 #include <assert.h>
