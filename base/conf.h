@@ -25,7 +25,6 @@ struct conf_key {
 	const char *ck_default; /* text */
 	/* CONF_ENUM: "always|layout|never"; INT, SECONDS and SIZE: "min..max"; else NULL */
 	const char *ck_range;
-	const char *ck_help; /* one line, for readers of the table: no program prints it */
 };
 extern const struct conf_key conf_keys[];
 extern const size_t conf_nkeys;
