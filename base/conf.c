@@ -235,7 +235,7 @@ static void unknown_key(const char *name, bool dotted, char *err, size_t errlen)
 	}
 	at = snprintf(err, errlen, "unknown key \"%s\"", name);
 	if (!best) { /* a file has it, with a dot in it */
-		snprintf(err + at, errlen - (size_t)at, " (weft.conf writes %s)",
+		snprintf(err + at, errlen - (size_t)at, " (%s writes %s)", conf_file_name,
 			 key_text(name, false, text));
 		return;
 	}

@@ -2,8 +2,8 @@
 /*
  * conf.h - configuration: a table of keys, a file (libconfuse), and KEY=VALUE overrides.
  *
- * Keys are "section.name" (mds.lease). In the file: section { name = value }. The two daemons share
- * one file and one table (conf_keys in conf_keys.c), so that both, and weft-dev, know all keys.
+ * Keys are "section.name". In the file: section { name = value }. The table, conf_keys, is not of
+ * base: the product that uses this parser has it.
  * Errors name file, line, key and what was expected; for an unknown key they suggest similar ones.
  */
 #ifndef BASE_CONF_H
@@ -20,14 +20,15 @@ enum conf_type {
 	CONF_ENUM
 };
 struct conf_key {
-	const char *ck_name; /* "mds.lease" */
+	const char *ck_name; /* "section.name" */
 	enum conf_type ck_type;
 	const char *ck_default; /* text */
-	/* CONF_ENUM: "always|layout|never"; INT, SECONDS and SIZE: "min..max"; else NULL */
+	/* CONF_ENUM: "this|that"; INT, SECONDS and SIZE: "min..max"; else NULL */
 	const char *ck_range;
 };
 extern const struct conf_key conf_keys[];
 extern const size_t conf_nkeys;
+extern const char conf_file_name[]; /* of the file, for messages */
 struct conf;
 /* Where a value comes from. */
 enum conf_from { CONF_FROM_DEFAULT, CONF_FROM_FILE, CONF_FROM_OPTION, CONF_FROM_LIVE };

@@ -9,7 +9,7 @@
  * allocations are not counted.
  */
 #include "base/count.h"
-#ifdef WEFT_COUNTS
+#ifdef COUNTS_ON
 #include <dlfcn.h>
 #include <errno.h>
 #include <liburing.h>

@@ -6,9 +6,9 @@
  * It counts locks taken (pthread mutexes and read-write locks, those of libraries too), locks that
  * another thread held at that moment, writes of shared cache lines, allocations, system calls, and
  * messages from thread to thread. A line is shared when another thread also wrote it within the
- * last COUNT_SHARED_MS; every lock taken and every atomic operation of weft that writes counts as a
- * write. System calls are those of the C library's functions and of liburing's; a wait for a mutex
- * counts as one.
+ * last COUNT_SHARED_MS; every lock taken and every atomic operation of these sources that writes
+ * counts as a write. System calls are those of the C library's functions and of liburing's; a wait
+ * for a mutex counts as one.
  *
  * The compiler includes this file in front of every source file of such a build. Then
  * pthread_mutex_lock() and the like, and the functions of stdatomic.h, are macros that remember the
@@ -40,7 +40,7 @@ enum count_part {
 	COUNT_PARTS
 };
 
-#ifdef WEFT_COUNTS
+#ifdef COUNTS_ON
 #include <liburing.h>
 #include <malloc.h>
 #include <pthread.h>

@@ -2,8 +2,8 @@
 /*
  * crash.h - named points at which a test kills a daemon.
  *
- * Only the test's own daemon (tests/fault/weft-mds, linked from the same objects) has a crash_hook.
- * In all others the linker makes the reference null, and a point does nothing.
+ * Only a test's own daemon, linked from the same objects (tests/fault), has a crash_hook. In all
+ * others the linker makes the reference null, and a point does nothing.
  */
 #ifndef BASE_CRASH_H
 #define BASE_CRASH_H

@@ -19,7 +19,7 @@
 #define LOG_PRIORITY 3
 
 static _Atomic int log_level = LOG_L_INFO;
-static char log_name[32] = "weft";
+static char log_name[32] = PACKAGE_TARNAME;
 static bool log_journal; /* journald reads stderr: lines begin with their priority */
 _Thread_local uint64_t log_request;
 

@@ -403,7 +403,7 @@ static struct family *family_after(struct family *const *next)
 static void render_family(FILE *o, const struct family *f, bool plain)
 {
 	struct metric_out out = {o, f->f_name};
-	/* In OpenMetrics the metric is weft_x, its sample weft_x_total. */
+	/* In OpenMetrics the metric is x, its sample x_total. */
 	size_t len = f->f_type == M_COUNTER && !plain ? metrics_stem(f->f_name) : strlen(f->f_name);
 
 	fprintf(o, "# TYPE %.*s %s\n", (int)len, f->f_name, type_names[f->f_type]);

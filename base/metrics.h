@@ -17,12 +17,12 @@
 #include <stddef.h>
 #include <stdint.h>
 struct metric;
-/* name: the full name of the series, with _total ("weft_ds_op_total"); labels: the text between the
+/* name: the full name of the series, with _total ("x_op_total"); labels: the text between the
  * braces (op="READ") or "" for none. Copies the strings. Never fails (ends the process without
  * memory). */
 struct metric *metric_counter(const char *name, const char *help, const char *labels);
 /* A histogram of microseconds, two buckets for each power of two (histo.h). The name is in the base
- * unit, seconds ("weft_mds_op_seconds"). */
+ * unit, seconds ("x_op_seconds"). */
 struct metric *metric_histogram(const char *name, const char *help, const char *labels);
 /* The same, with a bucket for each power of four only, from 64 us to 67 s: for a name with many
  * series. */

@@ -893,13 +893,15 @@ static void node_metrics(void)
 
 	for (int i = 0; i < pool.ndepots; i++) {
 		snprintf(labels, sizeof(labels), "node=\"%d\",pages=\"huge\"", pool.nodes[i]);
-		metric_gauge("weft_pool_node_bytes", help, labels, gauge_huge, &pool.depots[i]);
+		metric_gauge(PACKAGE_TARNAME "_pool_node_bytes", help, labels, gauge_huge,
+			     &pool.depots[i]);
 		snprintf(labels, sizeof(labels), "node=\"%d\",pages=\"transparent\"",
 			 pool.nodes[i]);
-		metric_gauge("weft_pool_node_bytes", help, labels, gauge_transparent,
+		metric_gauge(PACKAGE_TARNAME "_pool_node_bytes", help, labels, gauge_transparent,
 			     &pool.depots[i]);
 		snprintf(labels, sizeof(labels), "node=\"%d\",pages=\"ordinary\"", pool.nodes[i]);
-		metric_gauge("weft_pool_node_bytes", help, labels, gauge_ordinary, &pool.depots[i]);
+		metric_gauge(PACKAGE_TARNAME "_pool_node_bytes", help, labels, gauge_ordinary,
+			     &pool.depots[i]);
 	}
 }
 
@@ -907,17 +909,17 @@ static void pool_metrics(void)
 {
 	static const char help[] = "Bytes of the memory pool: free, kept free by a thread, in use.";
 
-	metric_gauge("weft_pool_bytes", help, "state=\"free\"", gauge_free, NULL);
-	metric_gauge("weft_pool_bytes", help, "state=\"kept\"", pool_gauge_kept, NULL);
-	metric_gauge("weft_pool_bytes", help, "state=\"used\"", gauge_used, NULL);
+	metric_gauge(PACKAGE_TARNAME "_pool_bytes", help, "state=\"free\"", gauge_free, NULL);
+	metric_gauge(PACKAGE_TARNAME "_pool_bytes", help, "state=\"kept\"", pool_gauge_kept, NULL);
+	metric_gauge(PACKAGE_TARNAME "_pool_bytes", help, "state=\"used\"", gauge_used, NULL);
 	pool.misses = metric_counter(
-		"weft_pool_misses_total",
+		PACKAGE_TARNAME "_pool_misses_total",
 		"Blocks that the memory pool did not have: ordinary memory was taken.", "");
-	pool.borrowed = metric_counter("weft_pool_borrowed_total",
+	pool.borrowed = metric_counter(PACKAGE_TARNAME "_pool_borrowed_total",
 				       "Blocks that were taken of another NUMA node's memory, "
 				       "because the thread's own had none.",
 				       "");
-	pool.waits = metric_counter("weft_pool_waits_total",
+	pool.waits = metric_counter(PACKAGE_TARNAME "_pool_waits_total",
 				    "Waits for a block of the memory pool.", "");
 }
 

@@ -24,6 +24,7 @@ static struct {
 	gid_t gid;
 	bool change;
 	uint64_t keep;
+	const char *keep_for; /* a configuration key */
 } p;
 
 int priv_prepare(const char *key, const char *name, char *err, size_t errlen)
@@ -164,9 +165,10 @@ static int priv_become(void)
 	return !setuid(0) || any_capability(keep) ? -EPERM : 0;
 }
 
-void priv_keep(uint64_t caps)
+void priv_keep(uint64_t caps, const char *key)
 {
 	p.keep = caps;
+	p.keep_for = key;
 }
 
 int priv_keep_no_more(void)
@@ -191,9 +193,9 @@ int priv_drop(char *err, size_t errlen)
 	if (rc)
 		snprintf(err, errlen, "%s: cannot give up privileges: %s", p.key, strerror(-rc));
 	else if (p.change)
-		log_info("running as %s (user %u, group %u) without capabilities%s", p.name,
+		log_info("running as %s (user %u, group %u) without capabilities%s%s", p.name,
 			 (unsigned)p.uid, (unsigned)p.gid,
-			 p.keep ? ", except for the threads of ds.exports" : "");
+			 p.keep ? ", except for the threads of " : "", p.keep ? p.keep_for : "");
 	return rc;
 }
 

@@ -22,8 +22,8 @@ int priv_prepare(const char *key, const char *name, char *err, size_t errlen);
 int priv_own_folder(const char *path, char *err, size_t errlen);
 /* Before priv_drop. caps: a bit for each capability that the calling thread keeps for threads that
  * it will make. They are permitted and not in effect; capabilities that the thread does not have
- * are ignored. */
-void priv_keep(uint64_t caps);
+ * are ignored. key: the configuration key that needs those threads, for messages; not copied. */
+void priv_keep(uint64_t caps, const char *key);
 int priv_drop(char *err, size_t errlen);
 /* After these threads were made: drops all capabilities of the calling thread, unless it stayed
  * root. Returns 0 or a negative errno. */

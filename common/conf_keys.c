@@ -8,6 +8,8 @@
  */
 #include "base/conf.h"
 
+const char conf_file_name[] = "weft.conf";
+
 /* clang-format off */
 const struct conf_key conf_keys[] = {
 	{ "mds.listen", CONF_STR, "127.0.0.1:12049", NULL },

@@ -121,7 +121,7 @@ static bool is_get(const char *method)
 /* What the server itself answers, without a route. */
 static bool is_own(const char *path)
 {
-#ifdef WEFT_COUNTS
+#ifdef COUNTS_ON
 	if (!strcmp(path, "/counts"))
 		return true;
 #endif
@@ -202,7 +202,7 @@ static void route(struct http *h, const struct http_req *rq, struct http_reply *
 	/* A process that waits for its store has few routes: the others come when it serves. */
 	if (!strncmp(rq->rq_path, "/v1/", 4) && !held_before(h, rq->rq_path, rp))
 		return;
-#ifdef WEFT_COUNTS
+#ifdef COUNTS_ON
 	if (!strcmp(rq->rq_path, "/counts") && !strcmp(method, "GET")) {
 		rp->rp_status = MHD_HTTP_OK;
 		rp->rp_body = count_json();

@@ -802,7 +802,7 @@ static int become_user(struct settings *se, unsigned n, char *err, size_t errlen
 	if (!e)
 		e = own_folders(conf_str(c, "ds.store"), err, errlen);
 	if (!e && se->se_start.st_exports)
-		priv_keep(path_capabilities());
+		priv_keep(path_capabilities(), "ds.exports");
 	return e ? e : priv_drop(err, errlen);
 }
 

@@ -136,6 +136,12 @@ namesakes() {
 		2>/dev/null) | grep -vx client/weft.h | sed 's:.*/::' | sort | uniq -d
 }
 
+# products TREE: prints the lines of base that name weft, its daemons, their keys, or NFS.
+products() {
+	(cd "$1" && grep -rnE --include='*.[ch]' \
+		-e '[Ww]eft|WEFT|\b(mds|ds|MDS|DS)([._-]|\b)|\bp?(nfs|NFS)' base 2>/dev/null)
+}
+
 # strangers TREE: prints the lines outside of mds/file/exclusive.c that recall or revoke a file's
 # layouts, or write what keeps others away from it.
 strangers() {
@@ -356,6 +362,17 @@ echo 'libds_a_SOURCES = base/lost.c ds/found.c' >"$plant/t/base/room.am"
 report $? "a file of another room is found"
 rm "$plant/t/base/room.am"
 
+mkdir -p "$plant/t/base"
+for fault in 'conf_str(c, "mds.lease");' '"ds.pool"' 'metric_gauge("weft_pool_bytes", help);' \
+	'static char name[] = "weft";' 'x = mds_settings();' '/* as weft-ds does */' \
+	'uint32_t nfs_status;'; do
+	echo "$fault" >"$plant/t/base/product.c"
+	[ "$(products "$plant/t" | cut -d: -f1)" = base/product.c ]
+	report $? "base names the product: $fault"
+done
+echo 'PACKAGE_TARNAME "_pool_bytes"; cmds(x); "fields.name"; t_ends;' >"$plant/t/base/product.c"
+[ -z "$(products "$plant/t")" ]
+report $? "and a library of general use is good"
 mkdir -p "$plant/t/mds/nfs4" "$plant/t/mds/file"
 echo 'f->f_nexcl += by;' >"$plant/t/mds/file/exclusive.c"
 echo 'if (f->f_nexcl == 1 || f->f_nsizing) f->f_nfrozen--;' >"$plant/t/mds/nfs4/a.c"
@@ -391,6 +408,10 @@ report $? "a step that the table does not name is found"
 found=$(bad_includes "$top")
 [ -z "$found" ]
 report $? "every include of the tree keeps to the rules"
+[ -z "$found" ] || echo "$found" | sed 's/^/# /'
+found=$(products "$top")
+[ -z "$found" ]
+report $? "base names no product"
 [ -z "$found" ] || echo "$found" | sed 's/^/# /'
 found=$(circles "$top")
 [ -z "$found" ]

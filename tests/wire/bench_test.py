@@ -77,7 +77,7 @@ def counts(name="mds"):
 def counting():
     """Are the daemons built with --enable-counts?"""
     with open(os.path.join(BUILD, "config.log"), encoding="utf-8", errors="replace") as f:
-        return "-DWEFT_COUNTS" in f.read()
+        return "-DCOUNTS_ON" in f.read()
 
 
 def test_counts_tell_what_operations_cost_the_servers_threads():
