@@ -32,6 +32,7 @@
 #include "mds/admin/admin_health.h"
 #include "mds/journal/event_journal.h"
 #include "mds/layout/restore.h"
+#include "mds/jobs/access_times.h"
 #include "mds/jobs/balance.h"
 #include "mds/jobs/damage.h"
 #include "mds/jobs/elect.h"
@@ -307,7 +308,7 @@ static void on_tick(struct loop_timer *t)
 	job_restripe_tick(&mds);
 	job_trash_tick(&mds);
 	lo_orders_look(mds.m_lo);
-	op_atime_tick(loops[0]);
+	job_atime_tick(loops[0]);
 	ns_sum_tick(mds.m_ns, loops[0]);
 	journal_tick();
 	loop_timer_start(loops[0], t, TICK_MS);
@@ -956,7 +957,7 @@ int main(int argc, char **argv)
 	log_faults();
 	priv_no_core();
 	op_metrics_init(&mds);
-	op_atime_init(&mds, strcmp(conf_str(conf, "mds.atime"), "off") != 0);
+	job_atime_init(&mds, strcmp(conf_str(conf, "mds.atime"), "off") != 0);
 	op_limits_init(&mds);
 	service.rs_record_ms = (uint32_t)conf_msec(conf, "mds.record_time");
 	service.rs_host_calls = (unsigned)conf_int(conf, "mds.calls_of_address");

@@ -12,6 +12,7 @@
  *	verify_asked		asks the data servers
  *	verify_fresh		compares
  */
+#include "mds/jobs/access_times.h"
 #include "mds/nfs4/state_protect.h"
 #include "mds/nfs4/credentials.h"
 #include "mds/nfs4/op_attr.h"
@@ -848,4 +849,10 @@ nfsstat4 op_verify(struct compound *c)
 nfsstat4 op_nverify(struct compound *c)
 {
 	return op_verify(c);
+}
+
+void op_accessed(struct compound *c, const struct ns_inode *i)
+{
+	if (!c->exp->g_ro && !exp_is_pseudo(c->exp))
+		job_accessed(c->th, i);
 }

@@ -53,11 +53,8 @@ nfsstat4 op_want_status(const struct compound *c, const struct op_bitmap *want);
 nfsstat4 op_get_sattr(struct compound *c, struct xdr_in *x, struct op_sattr *a, bool create);
 /* Does a GETATTR of these attributes need the data servers while a write layout is out? */
 bool op_attrs_need_ds(const struct op_bitmap *b);
-/* atime.c. op_atime_init: call it once, before anything is served. op_atime_tick: call it many
- * times a second, on any loop. op_accessed: a client that may read i has read it; call it on the
- * compound's loop. */
-void op_atime_init(struct mds *m, bool on);
-void op_atime_tick(struct loop *loop);
+/* A client that may read i has read it: its access time is set later, unless its export is for
+ * reading only (jobs/access_times.h). Call it on the compound's loop. */
 void op_accessed(struct compound *c, const struct ns_inode *i);
 /* setattr.c: brings the inode's size, change attribute and mtime up to date from the data servers,
  * and goes on with next: at once, with err 0, if there is nothing to ask. force: even if no write

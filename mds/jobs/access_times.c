@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * atime.c - access times of files, symlinks and directories that are read (docs/acl.md "Times"), as
- * Linux's relatime keeps them.
+ * access_times.c - access times of files, symlinks and directories that are read (docs/acl.md
+ * "Times"), as Linux's relatime keeps them.
  *
  * Nothing waits for an access time, and none costs a commit of its own. A table of fixed size keeps
  * what was read. A few times a second one mutation sets all of its times. What finds no room in the
@@ -10,10 +10,11 @@
  * readers on different threads do not meet at a lock. If something else has changed the file since
  * it was read, that change stands (it may have set the time itself).
  */
+#include "base/hash.h"
 #include "base/metrics.h"
-#include "mds/nfs4/op.h"
-#include "mds/nfs4/op_attr.h"
+#include "mds/jobs/access_times.h"
 #include <errno.h>
+#include <string.h>
 
 #define TABLE 8192u /* entries, a power of two */
 #define FULL  4096u /* most entries in use */
@@ -45,7 +46,7 @@ static struct {
 	struct atimes thread[THREADS];
 } atimes;
 
-void op_atime_init(struct mds *m, bool on)
+void job_atime_init(struct mds *m, bool on)
 {
 	for (unsigned i = 0; i < THREADS; i++)
 		pthread_mutex_init(&atimes.thread[i].lock, NULL);
@@ -137,24 +138,25 @@ static void atime_tick(struct atimes *my, struct loop *loop)
 	kv_submit(atimes.m->m_kv, &my->op);
 }
 
-void op_atime_tick(struct loop *loop)
+void job_atime_tick(struct loop *loop)
 {
 	for (unsigned i = 0; atimes.m && i < atimes.m->m_nthreads; i++)
 		atime_tick(&atimes.thread[i], loop);
 }
 
-void op_accessed(struct compound *c, const struct ns_inode *i)
+void job_accessed(struct mds_thread *th, const struct ns_inode *i)
 {
-	struct atimes *my = &atimes.thread[c->th - c->m->m_thread];
 	struct ns_time now;
 	bool soon, full = false;
+	struct atimes *my;
 	struct read *r;
 
-	if (!atimes.on || c->exp->g_ro || exp_is_pseudo(c->exp))
+	if (!atimes.on)
 		return;
 	now = file_now();
 	if (!ns_atime_due(i, &now))
 		return;
+	my = &atimes.thread[th - atimes.m->m_thread];
 	pthread_mutex_lock(&my->lock);
 	r = entry(my, i->i_ino);
 	if (!r->ino && my->n >= FULL) {
@@ -168,5 +170,5 @@ void op_accessed(struct compound *c, const struct ns_inode *i)
 	if (full)
 		metric_add(atimes.dropped, 1);
 	if (soon)
-		atime_tick(my, c->th->mt_loop);
+		atime_tick(my, th->mt_loop);
 }
