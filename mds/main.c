@@ -341,7 +341,7 @@ static void overdue(void *arg, uint64_t ino)
 static void orphans(void *arg)
 {
 	(void)arg;
-	op_orphan_sweep(&mds, loops[0]);
+	file_orphan_sweep(&mds.m_file, loops[0]);
 }
 
 /* Runs on the HTTP thread. */
@@ -512,7 +512,7 @@ static void open_repair(const struct conf *conf)
 		main_die("drains: out of memory", NULL);
 	if (job_revocation_open(&mds, loops[0]))
 		main_die("the end of capabilities: out of memory", NULL);
-	if (job_trash_open(&mds, loops[0], op_orphan_sweep))
+	if (job_trash_open(&mds, loops[0]))
 		main_die("cannot read the jobs about the trash", NULL);
 	if (job_tags_open(&mds))
 		main_die("tags: cannot be read, or out of memory", NULL);

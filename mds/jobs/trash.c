@@ -19,7 +19,7 @@
  * and in an event.
  */
 #include "mds/jobs/trash.h"
-#include "mds/file/file.h"
+#include "mds/file/orphan.h"
 #include "mds/jobs/job_int.h"
 #include "mds/journal/event_journal.h"
 #include "base/clock.h"
@@ -82,7 +82,6 @@ struct full {
 struct job_trash {
 	struct mds *tr_m;
 	struct loop *tr_loop;
-	void (*tr_sweep)(struct mds *m, struct loop *loop);
 	pthread_mutex_t tr_lock; /* protects the fields up to tr_expiring: any thread */
 	struct trash_job tr_job[JOB_TRASH_MOST];
 	unsigned tr_n, tr_coming; /* coming: their rows are being written */
@@ -786,7 +785,7 @@ static void trash_step_done(struct kv_op *op, int err)
 	else
 		job_went_on(w);
 	if (w->tr_out && (w->tr_step != STEP_JOB || w->tr_work.v.tv_kind == JOB_TRASH_EMPTY))
-		w->tr_sweep(w->tr_m, w->tr_loop);
+		file_orphan_sweep(&w->tr_m->m_file, w->tr_loop);
 	w->tr_busy = false;
 	if (!w->tr_all)
 		trash_step(w);
@@ -915,8 +914,7 @@ void job_trash_tick(struct mds *m)
 		trash_step(m->m_trash);
 }
 
-int job_trash_open(struct mds *m, struct loop *loop,
-		   void (*sweep)(struct mds *m, struct loop *loop))
+int job_trash_open(struct mds *m, struct loop *loop)
 {
 	struct job_trash *w = calloc(1, sizeof(*w));
 	struct kv_txn *t;
@@ -928,7 +926,6 @@ int job_trash_open(struct mds *m, struct loop *loop,
 	}
 	w->tr_m = m;
 	w->tr_loop = loop;
-	w->tr_sweep = sweep;
 	pthread_mutex_init(&w->tr_lock, NULL);
 	m->m_trash = w;
 	do {

@@ -14,10 +14,8 @@
 #define JOB_TRASH_ROOM 93 /* and how far */
 
 struct job_trash;
-/* sweep: frees the orphans that the trash has let go (nfs4/orphan.c). Reads the jobs that a restart
- * interrupted. 0 or -errno. */
-int job_trash_open(struct mds *m, struct loop *loop,
-		   void (*sweep)(struct mds *m, struct loop *loop));
+/* Reads the jobs that a restart interrupted. 0 or -errno. */
+int job_trash_open(struct mds *m, struct loop *loop);
 void job_trash_tick(struct mds *m); /* on the loop of job_trash_open */
 
 /* Asks for a job: to restore all below top, or to empty what is below top and was removed before

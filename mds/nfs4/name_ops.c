@@ -16,7 +16,7 @@
  *					come back
  *	unlink_taken_back		remove_run, or rename_run
  *	remove_done			the answer; the file goes, or becomes an orphan
- *					(op_free_done)
+ *					(file_free_done)
  *	rename_done			the same
  *	remove_fenced			of what went to the trash, and had layouts
  */
@@ -593,7 +593,7 @@ struct names {
 	const char *name, *to;
 	size_t len, tolen;
 	struct ns_time now;
-	struct op_free_ctx ctx;
+	struct file_free_ctx ctx;
 	struct ns_free_ops fo;
 	struct ns_inode gone;
 	struct ns_cinfo ci, dci;
@@ -705,7 +705,7 @@ nfsstat4 op_remove(struct compound *c)
 	if (st)
 		return st;
 	k->now = file_now();
-	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
+	file_free_ops(&k->ctx, &c->m->m_file, c->client, &k->fo);
 	return unlink_start(c);
 }
 
@@ -726,7 +726,7 @@ nfsstat4 op_rename(struct compound *c)
 	if (st)
 		return st;
 	k->now = file_now();
-	op_free_ops(&k->ctx, c->m, c->client, &k->fo);
+	file_free_ops(&k->ctx, &c->m->m_file, c->client, &k->fo);
 	return unlink_start(c);
 }
 
@@ -798,7 +798,7 @@ static void unlink_keeps(struct compound *c, struct kv_txn *t, uint64_t dir)
 	/* On a store that is full, a removal must only free. */
 	k->fo.f_keep_s = kv_low(c->m->m_kv) ? 0 : lo_trash_s(c->m->m_lo, t, dir);
 	k->fo.f_uid = c->cred.cr_uid;
-	k->ctx.ofc_kept = k->fo.f_keep_s != 0;
+	k->ctx.ffc_kept = k->fo.f_keep_s != 0;
 }
 
 static int remove_run(struct kv_op *op, struct kv_txn *t)
@@ -814,7 +814,7 @@ static int remove_run(struct kv_op *op, struct kv_txn *t)
 	unlink_keeps(c, t, c->cur);
 	err = ns_remove(c->m->m_ns, t, c->cur, k->name, k->len, 0, &c->cred, k->now, &k->fo,
 			&k->gone, &k->ci);
-	return err || !k->ctx.ofc_kept ? err : op_free_fence(&k->ctx, t);
+	return err || !k->ctx.ffc_kept ? err : file_free_fence(&k->ctx, t);
 }
 
 static nfsstat4 remove_go(struct compound *c)
@@ -837,7 +837,7 @@ static int rename_run(struct kv_op *op, struct kv_txn *t)
 	unlink_keeps(c, t, c->cur);
 	err = ns_rename(c->m->m_ns, t, c->saved, k->name, k->len, c->cur, k->to, k->tolen, &c->cred,
 			k->now, &k->fo, &k->gone, &k->ci, &k->dci);
-	return err || !k->ctx.ofc_kept ? err : op_free_fence(&k->ctx, t);
+	return err || !k->ctx.ffc_kept ? err : file_free_fence(&k->ctx, t);
 }
 
 static void rename_put(struct compound *c, struct xdr_out *x, struct op_after *after)
@@ -857,8 +857,8 @@ static nfsstat4 rename_go(struct compound *c)
 /*
  * The last unlink recalls the other clients' layouts first (docs/fencing.md, "When"). A layout may
  * be granted after that, or the name may be another file's when the mutation commits. Then
- * op_free_done recalls the layouts, and nothing waits for that. What goes to the trash is fenced by
- * the mutation itself, and remove_fenced waits for that.
+ * file_free_done recalls the layouts, and nothing waits for that. What goes to the trash is fenced
+ * by the mutation itself, and remove_fenced waits for that.
  */
 static nfsstat4 unlink_taken_back(struct compound *c, int err)
 {
@@ -878,7 +878,7 @@ static nfsstat4 remove_done(struct compound *c, int err)
 {
 	struct names *k = c->scratch;
 
-	op_free_done(&k->ctx, err);
+	file_free_done(&k->ctx, err);
 	if (err)
 		return k->pinned ? NFS4ERR_FILE_OPEN : op_status(err);
 	op_deleg_late(c, k->gone.i_ino);
@@ -889,7 +889,7 @@ static nfsstat4 rename_done(struct compound *c, int err)
 {
 	struct names *k = c->scratch;
 
-	op_free_done(&k->ctx, err);
+	file_free_done(&k->ctx, err);
 	if (err == -EISDIR || err == -ENOTDIR || err == -ENOTEMPTY) {
 		/* RFC 8881 section 18.26.3: EXIST for a target of another type, or one that is not
 		 * empty. NOTDIR where a parent is no directory. */

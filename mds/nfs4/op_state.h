@@ -5,6 +5,7 @@
  */
 #ifndef MDS_NFS4_OP_STATE_H
 #define MDS_NFS4_OP_STATE_H
+#include "mds/file/orphan.h"
 #include "mds/nfs4/op.h"
 
 /* stateids */
@@ -176,26 +177,9 @@ bool op_deleg_ask(struct compound *c, uint64_t ino);
 /* op_lock.c; locked: locks of the file were released or became weaker. Notifies clients that wait
  * for one. */
 void op_locks_gone(struct mds *m, struct st_file *f);
-/* orphan.c: frees inodes in ns_remove and ns_rename. An inode that is open stays as an orphan. For
- * others deletions are queued, and new opens are blocked until op_free_done. */
-struct op_free_ctx {
-	struct mds *ofc_m;
-	struct st_client *ofc_client; /* the client that removes; NULL: none */
-	uint64_t ofc_removing, ofc_orphaned;
-	bool ofc_kept;	 /* the trash has it: nothing of its state ends */
-	bool ofc_fenced; /* but its layouts: the mutation fenced them */
-	bool ofc_waits;	 /* there were some: the answer waits for the fence */
-};
-void op_free_ops(struct op_free_ctx *ctx, struct mds *m, struct st_client *client,
-		 struct ns_free_ops *fo);
-/* On the committer thread, in a mutation that put ctx->removing into the trash, where no client has
- * it open: no client writes it from then on. 0 or the store's error. */
-int op_free_fence(struct op_free_ctx *ctx, struct kv_txn *t);
-/* Call it on the loop, after the mutation. */
-void op_free_done(struct op_free_ctx *ctx, int err);
-/* After op_free_done of a mutation that was committed: does the answer wait for data servers? True:
- * op_wake is called. */
-bool op_free_waits(struct compound *c, const struct op_free_ctx *ctx);
+/* give_up.c. After file_free_done of a mutation that was committed: does the answer wait for data
+ * servers? True: op_wake is called. */
+bool op_free_waits(struct compound *c, const struct file_free_ctx *ctx);
 /* CLOSE and DELEGRETURN. find (locked) says which of the client's opens and delegations on the
  * current file sid names, or why it may not be given up. op_give_up releases it, and with the last
  * one of a removed file frees the file. The caller has already put its result, which is cut if this
@@ -203,8 +187,6 @@ bool op_free_waits(struct compound *c, const struct op_free_ctx *ctx);
 typedef nfsstat4 (*op_find_fn)(struct compound *c, const struct st_stateid *sid,
 			       struct st_open **out);
 nfsstat4 op_give_up(struct compound *c, const struct st_stateid *sid, op_find_fn find);
-/* Frees orphans that no client has open. Call it after the grace period and after evictions. */
-void op_orphan_sweep(struct mds *m, struct loop *loop);
 /* Makes the map of a new file: lo_place as ns_create_args.a_map. */
 struct op_place {
 	struct mds *opl_m;

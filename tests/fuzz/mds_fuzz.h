@@ -375,7 +375,7 @@ static void fz_cleanup(void)
 static void fz_orphans(void *arg)
 {
 	(void)arg;
-	op_orphan_sweep(&mds, fz_loop);
+	file_orphan_sweep(&mds.m_file, fz_loop);
 }
 
 static void fz_expired(void *arg, uint64_t clientid)
@@ -502,7 +502,7 @@ static void fz_start(const char *name, bool joins)
 		fz_bug("repairs");
 	if (job_pins_open(&mds, fz_loop, 85))
 		fz_bug("pins");
-	if (job_trash_open(&mds, fz_loop, op_orphan_sweep))
+	if (job_trash_open(&mds, fz_loop))
 		fz_bug("trash");
 	if (job_tags_open(&mds))
 		fz_bug("tags");
