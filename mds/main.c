@@ -39,6 +39,7 @@
 #include "mds/jobs/drain.h"
 #include "mds/jobs/pin.h"
 #include "mds/jobs/job.h"
+#include "mds/jobs/reload_exports.h"
 #include "mds/jobs/revoke_exports.h"
 #include "mds/jobs/repair.h"
 #include "mds/jobs/scrub.h"
@@ -405,7 +406,7 @@ static int reload(void *arg, uint64_t *pass, char *err, size_t errlen)
 	rc = export_set_reload(mds.m_exports, err, errlen);
 	if (!rc) {
 		now = export_set_get(mds.m_exports);
-		*pass = op_exports_changed(&mds, loops[0], old, now);
+		*pass = job_exports_changed(&mds, loops[0], old, now, op_fh_export);
 		exp_put(now);
 		journal_add(EV_EXPORTS_RELOADED, "", 0, "%s",
 			    *export_set_path(mds.m_exports) ? export_set_path(mds.m_exports)

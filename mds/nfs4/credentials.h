@@ -45,11 +45,6 @@ bool op_full_again(struct compound *c, enum st_count what, enum op_limit which,
 void op_limits_init(struct mds *m);
 /* Returns the export in a handle that op_fh_make made. */
 uint16_t op_fh_export(const uint8_t *fh, uint32_t len);
-/* reload.c: recalls layouts and delegations that were granted under exports which have changed.
- * Any thread; loop does the work. Returns the number of the pass that follows
- * (jobs/revoke_exports.h). */
-uint64_t op_exports_changed(struct mds *m, struct loop *loop, const struct exp_table *old,
-			    const struct exp_table *now);
 /* credentials.c: finds out which exports the client sees and which groups the user has. False:
  * parked, and go(c) is called when this is known. */
 bool op_cred(struct compound *c, void (*go)(struct compound *c));
@@ -94,7 +89,7 @@ static inline bool op_sec_ok(const struct compound *c, const struct exp_grant *g
 	return g->g_ok >> c->sec & 1;
 }
 /* Are the exports still the ones that this compound began with? Call it with the file locked:
- * op_exports_changed then sees whatever is registered under the same lock. */
+ * job_exports_changed then sees whatever is registered under the same lock. */
 static inline bool op_exports_stand(const struct compound *c)
 {
 	return c->view->v_table->xt_generation == export_set_generation(c->m->m_exports);

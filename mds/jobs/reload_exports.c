@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reload.c - after a reload of the exports: layouts and delegations that were given under an export
- * that is another one now come back.
+ * reload_exports.c - after a reload of the exports: layouts and delegations that were given under
+ * an export that is another one now come back.
  *
  * Each request is checked against the exports in force when it comes, so most of a reload needs
  * nothing more. Layouts and delegations are checked when they are given. If their export is gone,
@@ -10,15 +10,19 @@
  * access asks again. Layouts that were returned before left capabilities behind: revoke_exports.c
  * revokes those in the background.
  */
+#include "mds/jobs/reload_exports.h"
 #include "base/log.h"
-#include "mds/nfs4/op.h"
-#include "mds/nfs4/credentials.h"
+#include "mds/file/exclusive.h"
 #include "mds/jobs/revoke_exports.h"
+#include <stdlib.h>
+#include <string.h>
 
 #define AT_ONCE 64u /* files in progress */
 
 struct reload {
 	struct loop_msg msg;
+	const struct exp_table *old, *now; /* until the files are collected */
+	job_export_of *of;
 	struct mds *m;
 	struct loop *loop;
 	uint64_t *ino;
@@ -26,11 +30,10 @@ struct reload {
 	unsigned busy;
 };
 
-static bool changed(const struct exp_table *old, const struct exp_table *now, const uint8_t *fh,
-		    uint32_t len)
+static bool changed(const struct reload *r, const uint8_t *fh, uint32_t len)
 {
-	uint16_t export = op_fh_export(fh, len);
-	const struct exp *a = exp_by_id(old, export), *b = exp_by_id(now, export);
+	uint16_t export = r->of(fh, len);
+	const struct exp *a = exp_by_id(r->old, export), *b = exp_by_id(r->now, export);
 
 	return !a || !b || !exp_same(a, b);
 }
@@ -43,27 +46,25 @@ static int reload_order(const void *a, const void *b)
 }
 
 /* locked */
-static void recall_delegations(struct st *st, const struct exp_table *old,
-			       const struct exp_table *now)
+static void recall_delegations(struct st *st, const struct reload *r)
 {
 	st_each(st, ST_OPEN, l)
 	{
 		struct st_open *o = hash_entry(l, struct st_open, o_link);
 
-		if (o->o_deleg && changed(old, now, o->o_deleg->dg_fh, o->o_deleg->dg_fhlen))
+		if (o->o_deleg && changed(r, o->o_deleg->dg_fh, o->o_deleg->dg_fhlen))
 			st_deleg_recall(st, o);
 	}
 }
 
 /* Collects the files with layouts whose export has changed. */
-static void reload_collect(struct reload *r, const struct exp_table *old,
-			   const struct exp_table *now)
+static void reload_collect(struct reload *r)
 {
 	struct st *st = r->m->m_st;
 	size_t n = 0;
 
 	st_all_lock(st);
-	recall_delegations(st, old, now);
+	recall_delegations(st, r);
 	r->ino = calloc(st_states(st) + 1, sizeof(*r->ino));
 	if (!r->ino)
 		log_fatal("out of memory while recalling layouts after a reload of the exports");
@@ -71,7 +72,7 @@ static void reload_collect(struct reload *r, const struct exp_table *old,
 	{
 		const struct st_layout *y = hash_entry(l, struct st_layout, l_link);
 
-		if (changed(old, now, y->l_fh, y->l_fhlen))
+		if (changed(r, y->l_fh, y->l_fhlen))
 			r->ino[n++] = y->l_file->f_ino;
 	}
 	st_all_unlock(st);
@@ -113,8 +114,8 @@ static void reload_start(struct loop_msg *m)
 	reload_go(hash_entry(m, struct reload, msg));
 }
 
-uint64_t op_exports_changed(struct mds *m, struct loop *loop, const struct exp_table *old,
-			    const struct exp_table *now)
+uint64_t job_exports_changed(struct mds *m, struct loop *loop, const struct exp_table *old,
+			     const struct exp_table *now, job_export_of *of)
 {
 	struct reload *r = calloc(1, sizeof(*r));
 
@@ -122,7 +123,10 @@ uint64_t op_exports_changed(struct mds *m, struct loop *loop, const struct exp_t
 		log_fatal("out of memory while recalling layouts after a reload of the exports");
 	r->m = m;
 	r->loop = loop;
-	reload_collect(r, old, now);
+	r->old = old;
+	r->now = now;
+	r->of = of;
+	reload_collect(r);
 	if (r->n)
 		log_info("recalling the layouts of %zu files: their exports have changed", r->n);
 	r->msg.m_run = reload_start;
