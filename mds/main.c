@@ -42,6 +42,7 @@
 #include "mds/jobs/reload_exports.h"
 #include "mds/jobs/revoke_exports.h"
 #include "mds/jobs/repair.h"
+#include "mds/jobs/reply_sweep.h"
 #include "mds/jobs/scrub.h"
 #include "mds/jobs/tag.h"
 #include "mds/jobs/trash.h"
@@ -298,7 +299,7 @@ static void on_tick(struct loop_timer *t)
 	size_t clients = mds.m_st->st_clients.h_count + mds.m_st->st_nended;
 	st_look_unlock(mds.m_st);
 	main_trim(clients);
-	op_replay_tick(&mds, loops[0]);
+	job_replies_tick(&mds, loops[0]);
 	file_resolve_tick(&mds.m_file, loops[0]);
 	job_contended_tick(&mds);
 	job_drain_tick(&mds, loops[0]);

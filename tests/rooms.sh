@@ -164,6 +164,19 @@ resumers() {
 			-e '^mds/nfs4/compound\.c:[0-9]+:[[:space:]]+op_resume\(c, st\);'
 }
 
+# movers TREE: prints the lines of mds/nfs4 that run without a request: threads, timers, ticks and
+# sweeps. The timer of await_grace.c and that of copy.c live as long as an operation waits or a COPY
+# runs. The worker of idmap.c looks names up for operations that wait for them.
+movers() {
+	(cd "$1" && grep -rnE --include='*.[ch]' \
+		-e '\bpthread_create\(|\bworker_create\(|\bloop_timer_start\(' \
+		-e '\b(op|job|file)_[a-z_]*(tick|sweep)\(|^[a-z].*(tick|sweep)\(' \
+		mds/nfs4 2>/dev/null) |
+		grep -vE \
+			-e '^mds/nfs4/(await_grace|copy)\.c:[0-9]+:[[:space:]]+loop_timer_start\(' \
+			-e '^mds/nfs4/idmap\.c:[0-9]+:.*\bworker_create\('
+}
+
 # untabled TREE: prints "file: step" for each step of mds/nfs4 that its operation goes on with and
 # that the table of steps at the head of its file does not name, and for each name that stands first
 # in a row there and is no function of the file.
@@ -378,6 +391,18 @@ echo 'f->f_nexcl += by;' >"$plant/t/mds/file/exclusive.c"
 echo 'if (f->f_nexcl == 1 || f->f_nsizing) f->f_nfrozen--;' >"$plant/t/mds/nfs4/a.c"
 [ "$(strangers "$plant/t" | cut -d: -f1)" = mds/nfs4/a.c ]
 report $? "who takes a file for himself outside of mds/file/exclusive.c is found"
+for fault in 'void op_atime_tick(struct loop *loop)' 'op_orphan_sweep(m, loop);' \
+	'loop_timer_start(loop, &t, 250);' 'pthread_create(&tid, NULL, run, NULL);' \
+	'e = worker_create(&w, "weft-x", 1);' 'static void sweep(struct mds *m)'; do
+	echo "$fault" >"$plant/t/mds/nfs4/a.c"
+	[ "$(movers "$plant/t" | cut -d: -f1)" = mds/nfs4/a.c ]
+	report $? "what runs by itself in mds/nfs4 is found: $fault"
+done
+printf '\tloop_timer_start(l, &j->timer, 0);\n' >"$plant/t/mds/nfs4/copy.c"
+echo 'return op_await(c, next);' >"$plant/t/mds/nfs4/a.c"
+[ -z "$(movers "$plant/t")" ]
+report $? "and an operation that waits does not"
+rm "$plant/t/mds/nfs4/copy.c"
 echo 'op_resume(c, st); rpc_call_waits(c->call, true); c->then = next;' \
 	'if (c->then == next) j->then = next;' \
 	>"$plant/t/mds/nfs4/await.c"
@@ -424,6 +449,10 @@ report $? "mds/file/exclusive.c alone recalls, revokes, and keeps others away"
 found=$(resumers "$top")
 [ -z "$found" ]
 report $? "mds/nfs4/await.c alone resumes operations"
+[ -z "$found" ] || echo "$found" | sed 's/^/# /'
+found=$(movers "$top")
+[ -z "$found" ]
+report $? "nothing of mds/nfs4 runs by itself"
 [ -z "$found" ] || echo "$found" | sed 's/^/# /'
 found=$(untabled "$top")
 [ -z "$found" ]

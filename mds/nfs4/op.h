@@ -205,9 +205,6 @@ bool op_replay_kept(struct mds *m, const uint8_t *id, uint32_t seq, uint32_t slo
  * an earlier boot. BADSESSION if there is none; DELAY if the exports or groups are not known
  * yet. */
 nfsstat4 op_replay_retry(struct compound *c, const uint8_t *id, uint32_t seq, uint32_t slot);
-/* Call it every tick. Deletes the rows of ended sessions, and once grace is over those of earlier
- * boots. */
-void op_replay_tick(struct mds *m, struct loop *loop);
 
 /* the operations */
 nfsstat4 op_access(struct compound *c), op_close(struct compound *c), op_commit(struct compound *c),

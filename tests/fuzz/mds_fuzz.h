@@ -20,6 +20,7 @@
 #include "mds/nfs4/op_state.h"
 #include "mds/jobs/pin.h"
 #include "mds/jobs/repair.h"
+#include "mds/jobs/reply_sweep.h"
 #include "mds/jobs/tag.h"
 #include "mds/jobs/trash.h"
 #include "proto/ctl_chan.h"
@@ -389,7 +390,7 @@ static __attribute__((unused)) void fz_tick(void)
 {
 	mds.m_st->st_reclaimers = 0;
 	st_tick(mds.m_st);
-	op_replay_tick(&mds, fz_loop);
+	job_replies_tick(&mds, fz_loop);
 }
 
 /* And all leases have run out. */
