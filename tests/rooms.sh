@@ -129,11 +129,10 @@ misplaced() {
 	done)
 }
 
-# namesakes TREE: prints the names that several C files of the rooms have. Programs of others
-# include client/weft.h, so that one keeps its name.
+# namesakes TREE: prints the names that several C files of the rooms have.
 namesakes() {
 	(cd "$1" && find addr base common topo proto kv pg mds ds client tools -name '*.[ch]' \
-		2>/dev/null) | grep -vx client/weft.h | sed 's:.*/::' | sort | uniq -d
+		2>/dev/null) | sed 's:.*/::' | sort | uniq -d
 }
 
 # products TREE: prints the lines of base that name weft, its daemons, their keys, or NFS.
@@ -338,8 +337,7 @@ report $? "a circle by a name without its folder is found"
 rm -rf "$plant/t"
 
 mkdir -p "$plant/t/base" "$plant/t/ds/store" "$plant/t/client" "$plant/t/tools"
-touch "$plant/t/base/lost.c" "$plant/t/base/lost.h" "$plant/t/client/weft.h" \
-	"$plant/t/tools/weft.h"
+touch "$plant/t/base/lost.c" "$plant/t/base/lost.h" "$plant/t/client/weft.h"
 [ -z "$(namesakes "$plant/t")" ]
 report $? "files whose names differ are good"
 : >"$plant/t/ds/store/lost.c"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weft_ask.c - sends the commands' requests to the server, and shows the answers. See weft.h. */
-#include "tools/weft.h"
+/* weft_ask.c - sends the commands' requests to the server, shows the answers. See weft_tool.h. */
+#include "tools/weft_tool.h"
 #include "tools/http_get.h"
 #include <errno.h>
 #include <stdarg.h>

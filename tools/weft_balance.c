@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_balance.c - weft advise and weft balance: which data servers are behind, and what moves
  * because of that. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include <unistd.h>
 
 static void weft_balance_progress(const json_t *j)

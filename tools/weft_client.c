@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_client.c - weft client: lists the clients, and evicts one. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 
 const struct column client_columns[] = {{"NUM", COL_RIGHT},
 					{"NAME", COL_CUT},

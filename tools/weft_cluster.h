@@ -9,7 +9,7 @@
  */
 #ifndef TOOLS_WEFT_CLUSTER_H
 #define TOOLS_WEFT_CLUSTER_H
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include "proto/ds_key.h"
 #include "proto/rpc.h"
 #include <limits.h>

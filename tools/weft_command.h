@@ -3,7 +3,7 @@
  * completion of a command line. */
 #ifndef TOOLS_WEFT_COMMAND_H
 #define TOOLS_WEFT_COMMAND_H
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 
 /* The parts of the summary. A noun is in the part that its first row names. */
 enum command_group {

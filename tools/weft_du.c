@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_du.c - weft du: how much is below directories, and what each user has. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_events.c - weft events: the journal. With --json each event is a line: there may be more
  * events than one answer holds, and --follow never ends. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_exports.c - weft exports: shows which clients may use what. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 
 const struct column exports_columns[] = {{"EXPORT", COL_CUT | COL_TAIL},
 					 {"ID", COL_RIGHT},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_file.c - weft file: shows where a file lies. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include <stdlib.h>
 
 const struct column file_columns[] = {{"MIRROR", COL_RIGHT},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_fsck.c - weft fsck, backup and restore: programs of their own, which open a store. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

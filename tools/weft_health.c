@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_health.c - weft health: says whether anything is wrong, and what to do. Its exit status is
  * that of a monitoring plugin: 0 OK, 1 WARN, 2 ERROR; 3 if there is no answer. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include <string.h>
 
 enum { HEALTH_OK = 0, HEALTH_WARN = 1, HEALTH_ERROR = 2, SERVICE_UNAVAILABLE = 503 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_instance.c - weft instance: shows the instances whose log is in PostgreSQL, and moves them.
  * It asks PostgreSQL: what is there is true also where no weft-mds answers. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include "base/conf.h"
 #include "pg/pg.h"
 #include "pg/pg_member.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_instance_make.c - weft instance make: makes this machine a node of an instance. It writes a
  * configuration, the store's folder and the line of weft-addr, and starts the unit weft-mds@N. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include "tools/weft_cluster.h"
 #include "base/conf.h"
 #include "pg/pg.h"

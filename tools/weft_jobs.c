@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_jobs.c - weft jobs: lists what runs and waits, waits for jobs, and cancels them. Also waits
  * for other commands' --wait. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

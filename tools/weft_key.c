@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_key.c - weft ds key, weft key: keys of data servers (docs/security.md, "Keys"). */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

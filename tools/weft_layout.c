@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_layout.c - weft layout: shows what clients may do with data servers directly, and recalls
  * it. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 
 const struct column layout_columns[] = {{"CLIENT", COL_RIGHT},
 					{"NAME", COL_CUT},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_mirror.c - weft mirror: shows copies that are not in sync, and adds and removes mirrors. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include <string.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_move.c - weft move: moves a file's objects to other servers, or into other stripes. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 
 const struct column restripe_columns[] = {{"STRIPES", COL_RIGHT},
 					  {"UNIT", COL_RIGHT},

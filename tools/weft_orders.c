@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_orders.c - weft orders: what data servers still have to do. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 
 const struct column orders_columns[] = {{"SERVER", COL_CUT},
 					{"WHAT", 0},

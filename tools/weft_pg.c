@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_pg.c - the commands for PostgreSQL, in which instances keep their log. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include "pg/pg.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_pin.c - weft pin, warm and unpin: copies of files on other data servers for a time. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

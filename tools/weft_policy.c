@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_policy.c - weft policy: shows and sets how new files are laid out. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include <string.h>
 
 static void policy_table(const json_t *j)

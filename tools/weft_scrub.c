@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_scrub.c - weft scrub, and weft fsck --online: compares what the data servers have with what
  * the metadata server knows. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

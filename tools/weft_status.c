@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_status.c - weft status: shows the cluster at a glance. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 
 #define LOOK_S 1.0 /* at most, to look at files */
 

@@ -4,7 +4,7 @@
  * what this machine is. Keys, tokens and the content of files stay out: the daemons do not give
  * them away, and no file of /etc/weft is read.
  */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

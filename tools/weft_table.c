@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft_table.c - tables, by libsmartcols. See weft.h. Which columns a table has, and how wide they
- * may be, is decided here: the library would cut each column that may be cut to its head before it
- * shortens another one, and marks no cut.
+ * weft_table.c - tables, by libsmartcols. See weft_tool.h. Which columns a table has, and how wide
+ * they may be, is decided here: the library would cut each column that may be cut to its head
+ * before it shortens another one, and marks no cut.
  */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include <libsmartcols.h>
 #include <locale.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_tag.c - weft job: names the clients that work on one compute job, and shows what they did.
  * The server's own background jobs are weft jobs. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

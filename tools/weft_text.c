@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weft_text.c - sizes, times, and lines of words. See weft.h. */
-#include "tools/weft.h"
+/* weft_text.c - sizes, times, and lines of words. See weft_tool.h. */
+#include "tools/weft_tool.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>

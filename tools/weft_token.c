@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_token.c - weft token: tokens for the metadata server's API. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include <string.h>
 #include <time.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_top.c - weft top and weft heat: shows which compute jobs, clients, data servers, exports and
  * directories are busiest now, and what was used most lately. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_trace.c - weft trace: what a daemon did for requests, step by step. */
 #include "tools/http_get.h"
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -2,7 +2,7 @@
 /* weft_tree.c - does to all files below a directory what a command does to one. Each file has a
  * request of its own, so that the command may be interrupted and repeated: what was begun goes
  * on. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_wrong.c - shows what is wrong: missing data servers, and files with fewer copies than they
- * should have. See weft.h. */
-#include "tools/weft.h"
+ * should have. See weft_tool.h. */
+#include "tools/weft_tool.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

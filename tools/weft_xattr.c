@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_xattr.c - weft xattr: shows and sets extended attributes in readable form. */
-#include "tools/weft.h"
+#include "tools/weft_tool.h"
 #include <string.h>
 
 static void xattr_line(const json_t *x)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weft.h - what the files of weft(1) share: each noun has a file of its own; weft.c has the table
- * of commands. A command is a function. It gets the arguments behind its name (no options; they end
- * with NULL, and there are as many as its row in the table allows) and returns the exit status.
+ * weft_tool.h - what the files of weft(1) share: each noun has a file of its own; weft.c has the
+ * table of commands. A command is a function. It gets the arguments behind its name (no options;
+ * they end with NULL, and there are as many as its row in the table allows) and returns the exit
+ * status.
  */
 #ifndef TOOLS_WEFT_H
 #define TOOLS_WEFT_H
