@@ -185,7 +185,8 @@ def test_each_address_is_served_by_its_node(_):
             check({n: after[n] - conns[n] for n in after},
                   {"0": 3 if node == "0" else 0, "1": 3 if node == "1" else 0})
             mine, others = p.slept(loop) - mine, p.slept(other) - others
-            check(mine > 20 and mine > 2 * others, True,
+            # Both wake up now and then by the clock, on a slow machine as often as for the calls.
+            check(mine - others > 20, True,
                   f"{loop} slept {mine} times, {other} {others}")
             direct, fixed, borrowed = [counter(n) - b for n, b in zip(names, before)]
             if direct:  # else the file system has no direct I/O
