@@ -324,7 +324,9 @@ def test_the_sums_after_kills_are_what_a_walk_finds(w):
         for x in workers:
             have = all_users[0]
             all_users[0] = (have[0], have[1] + 1, have[2])
-        check({u: f[:3] for u, f in users(w).items()}, all_users, f"round {k}")
+        # A user may have files only in the trash, which his figures do not count.
+        used = lambda of: {u: f[:3] for u, f in of.items() if any(f[:3])}  # noqa: E731
+        check(used(users(w)), used(all_users), f"round {k}")
     fsck(w)
 
 
