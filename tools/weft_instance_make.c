@@ -5,6 +5,8 @@
 #include "tools/weft_cluster.h"
 #include "base/conf.h"
 #include "pg/pg.h"
+#include "proto/ctl_instances.h"
+#include <arpa/inet.h>
 #include <errno.h>
 #include <glob.h>
 #include <ifaddrs.h>
@@ -38,10 +40,110 @@ struct make {
 	long mk_rank;
 	struct sockaddr_storage mk_ss;
 	char mk_path[64], mk_store[64], mk_run[32], mk_unit[40];
+	struct ctl_instances
+		mk_known; /* of this machine's configurations, the own one among them */
 };
 
-static char *make_conf(const struct make *mk)
+/* ---- the other instances ---- */
+
+/* What is no list of addresses names none: weft-mds says so of its own configuration. */
+static void know(struct make *mk, const char *list)
 {
+	struct ctl_instances one, *all = &mk->mk_known;
+	char err[200];
+
+	if (ctl_instances_parse("mds.instances", list, 2049, &one, err, sizeof(err)))
+		return;
+	for (unsigned i = 0; i < one.ci_n && all->ci_n < CTL_INSTANCES_MAX; i++) {
+		unsigned k = 0;
+
+		while (k < all->ci_n && memcmp(all->ci_addr[k], one.ci_addr[i], CTL_INSTANCE_LEN))
+			k++;
+		if (k == all->ci_n)
+			memcpy(all->ci_addr[all->ci_n++], one.ci_addr[i], CTL_INSTANCE_LEN);
+	}
+}
+
+static void know_of(struct make *mk, const char *file)
+{
+	struct conf *c;
+	char err[400];
+	int64_t fs;
+
+	if (conf_load(&c, file, err, sizeof(err)))
+		return; /* check_other refuses it */
+	fs = conf_int(c, "mds.fs");
+	if (*conf_str(c, "mds.cluster_key") && (fs ? fs : 1) != mk->mk_n) {
+		know(mk, *conf_str(c, "mds.addresses") ? conf_str(c, "mds.addresses")
+						       : conf_str(c, "mds.listen"));
+		know(mk, conf_str(c, "mds.instances"));
+	}
+	conf_free(c);
+}
+
+static int by_address(const void *a, const void *b)
+{
+	return memcmp(a, b, CTL_INSTANCE_LEN);
+}
+
+/* In one order, whatever this machine's configurations are called. */
+static void know_all(struct make *mk)
+{
+	char pattern[PATH_MAX], main_conf[PATH_MAX];
+	glob_t g;
+
+	if (!plan_path(&mk->mk_plan, "/etc/weft/mds-*.conf", pattern) ||
+	    !plan_path(&mk->mk_plan, "/etc/weft/weft.conf", main_conf))
+		return;
+	know(mk, mk->mk_addr);
+	if (plan_there(&mk->mk_plan, "/etc/weft/weft.conf"))
+		know_of(mk, main_conf);
+	if (!glob(pattern, 0, NULL, &g)) {
+		for (size_t i = 0; i < g.gl_pathc; i++)
+			know_of(mk, g.gl_pathv[i]);
+		globfree(&g);
+	}
+	qsort(mk->mk_known.ci_addr, mk->mk_known.ci_n, CTL_INSTANCE_LEN, by_address);
+}
+
+/* The line of mds.instances, "" where no other instance is known. NULL: no memory. */
+static char *known_conf(struct make *mk)
+{
+	char list[CTL_INSTANCES_MAX * 64] = "";
+	size_t at = 0;
+
+	know_all(mk);
+	for (unsigned i = 0; i < mk->mk_known.ci_n; i++) {
+		struct sockaddr_storage ss;
+		char host[INET6_ADDRSTRLEN] = "";
+		socklen_t len;
+		uint16_t port;
+		bool six;
+
+		if (!ctl_instance_addr(mk->mk_known.ci_addr[i], &ss, &len))
+			continue;
+		six = ss.ss_family == AF_INET6;
+		port = ntohs(six ? ((struct sockaddr_in6 *)&ss)->sin6_port
+				 : ((struct sockaddr_in *)&ss)->sin_port);
+		inet_ntop(ss.ss_family,
+			  six ? (void *)&((struct sockaddr_in6 *)&ss)->sin6_addr
+			      : (void *)&((struct sockaddr_in *)&ss)->sin_addr,
+			  host, sizeof(host));
+		at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s%s%s", at ? ", " : "",
+				       six ? "[" : "", host, six ? "]" : "");
+		if (port != 2049)
+			at += (size_t)snprintf(list + at, sizeof(list) - at, ":%u", port);
+	}
+	if (mk->mk_known.ci_n < 2)
+		return plan_text("%s", "");
+	return plan_text("\t# All instances that this machine knew, for the data servers.\n"
+			 "\tinstances = \"%s\"\n",
+			 list);
+}
+
+static char *make_conf(struct make *mk)
+{
+	char *known = known_conf(mk);
 	char *fs = mk->mk_cluster
 			   ? plan_text("\t# Its file system in the cluster (docs/instances.md).\n"
 				       "\tfs = %u\n\tcluster = %s\n",
@@ -69,7 +171,7 @@ static char *make_conf(const struct make *mk)
 		"\texports = " EXPORTS "\n"
 		"\t# The key of the cluster: the same on all machines.\n"
 		"\tcluster_key = " MDS_KEY "\n"
-		"%s%s"
+		"%s%s%s"
 		"\t# After a takeover others wait so long for a client that failed with the node.\n"
 		"\tlease = 8s\n"
 		"\tgrace = 10s\n"
@@ -79,12 +181,14 @@ static char *make_conf(const struct make *mk)
 		"\tlog_rank = %ldms\n"
 		"}\n",
 		mk->mk_path, mk->mk_n, mk->mk_path, mk->mk_store, mk->mk_addr, mk->mk_addr,
-		mk->mk_run, fs ? fs : "", node ? node : "", mk->mk_log, mk->mk_rank);
+		mk->mk_run, fs ? fs : "", node ? node : "", known ? known : "", mk->mk_log,
+		mk->mk_rank);
 
-	if (!fs || !node) {
+	if (!fs || !node || !known) {
 		free(text);
 		text = NULL;
 	}
+	free(known);
 	free(fs);
 	free(node);
 	return text;
@@ -364,6 +468,9 @@ int cmd_instance_make(char **args)
 	rc = make_plan(&mk);
 	if (!rc)
 		rc = make_pg(&mk);
+	if (!rc && !weft_json && mk.mk_known.ci_n > 1)
+		puts("to do, on each node of the other instances: mds.instances as in this one's "
+		     "configuration");
 	if (!rc)
 		rc = plan_run(p, p->pl_n);
 	if (!rc && !weft_json)

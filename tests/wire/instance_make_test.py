@@ -102,6 +102,14 @@ def test_it_makes_a_node_of_an_instance(m):
     said, _ = m.weft("instance", "make", "3", *MAKE[2:], "--address", "192.0.2.13", "--cluster",
                      UUID)
     check("echo 192.0.2.13 e0 >>/etc/weft/addr.conf" in said, True, said)
+    # It tells its data servers of the other one, and says that the other one has to as well.
+    check("\tinstances = \"192.0.2.12, 192.0.2.13\"\n" in m.read("etc/weft/mds-3.conf"), True,
+          m.read("etc/weft/mds-3.conf"))
+    check("instances = " in conf, False, "the first one knows no other")
+    check("on each node of the other instances: mds.instances" in said, True, said)
+    done = subprocess.run(m.inside("weft-mds", "-c", "/etc/weft/mds-3.conf", "--check"), env=ENV,
+                          capture_output=True, text=True, timeout=LONG, check=False)
+    check(done.returncode, 0, done.stderr)
     m.refused("uses the address 192.0.2.12", "instance", "make", "4", *MAKE, "--cluster", UUID)
 
 
