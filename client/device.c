@@ -13,6 +13,7 @@
 #define DEVICE_IO_LEAST 512u
 #define RDMA_IO		(512u << 10) /* a call and a reply take at most 1 MiB each, in all */
 #define RDMA_AGAIN_NS	30000000000ull
+#define QUIET_MS	10000 /* a data server from which nothing moves for so long is dead */
 
 static void device_opened(struct rpc_conn *conn, void *arg)
 {
@@ -29,6 +30,7 @@ static void device_closed(struct rpc_conn *conn, void *arg)
 /* A data server does not call us. Its replies are as large as those of a metadata server. */
 static const struct rpc_service device_service = {.rs_max_record = WC_MAX_IO + 65536,
 						  .rs_max_reply = 512,
+						  .rs_quiet_ms = QUIET_MS,
 						  .rs_opened = device_opened,
 						  .rs_closed = device_closed};
 

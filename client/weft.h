@@ -35,6 +35,9 @@
  *   servers fails, and where the server prefers it (mdsthreshold); no operation sees the
  *   difference. When a file is open several times at once, the first open has the layout; I/O of
  *   the others goes through the server.
+ * - wo_timeout_ms and wo_giveup_ms are not for data servers. A slow one gets all its calls itself,
+ *   however long they wait there. One fails when no byte of a reply comes from it for 10 seconds,
+ *   and it takes no byte of calls that wait for room in the socket.
  * - Over RDMA data are copied once in each direction, to and from memory of the library. Cure:
  *   weft_memory_register. Over TCP the library sends from the caller's memory, and copies once what
  *   it reads. Metadata go over TCP.

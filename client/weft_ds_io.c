@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <urcu/compiler.h>
 
-#define DS_TIMEOUT_MS  10000u
+#define DS_CALL_MS     60000u /* of a call that its server has passed over */
 #define JUKEBOX_MS     100u
 #define JUKEBOX_ROUNDS 20u
 #define BAD_NS	       10000000000ull /* for this long, other copies are read first */
@@ -47,6 +47,7 @@ struct ds_call {
 	unsigned dc_holds, dc_rounds;
 	struct ds_write *dc_write;
 	bool dc_rdma;	 /* it went by RDMA */
+	bool dc_passed;	 /* its server has passed it over, and lives */
 	bool dc_direct;	 /* its data went straight to or from the program's memory */
 	bool dc_counted; /* it is among what its server has under way */
 	uint64_t dc_began_ns;
@@ -180,7 +181,8 @@ static void ds_reply(struct rpc_req *q, int err, struct xdr_in *x)
 		if (x->bad)
 			dc->dc_err = -EPROTO;
 	}
-	if (err == -ETIMEDOUT && q->q_conn)
+	dc->dc_passed = err == -ETIMEDOUT && q->q_conn;
+	if (dc->dc_passed && dc->dc_rdma)
 		rpc_conn_close(q->q_conn); /* this gives the payload back as well */
 	ds_call_put_down(dc);
 }
@@ -213,7 +215,7 @@ static void ds_call_send(struct ds_call *dc)
 	unsigned version = ds->ld_dev->dv_version;
 
 	dc->dc_holds = 1;
-	dc->dc_counted = false;
+	dc->dc_counted = dc->dc_passed = false;
 	dc->dc_rdma = cl && ds->ld_dev->dv_is_rdma;
 	if (!cl || version >= ds->ld_nfh || !ds->ld_fh_len[version]) {
 		dc->dc_timer.t_fire = nowhere;
@@ -241,7 +243,7 @@ static void ds_call_send(struct ds_call *dc)
 	dc->dc_began_ns = loop_now_ns(w->w_loop);
 	if (dc->dc_counted)
 		wc_lo_begins(w, traffic(dc), dc->dc_len);
-	rpc_client_send(cl, &dc->dc_rpc, DS_TIMEOUT_MS);
+	rpc_client_send(cl, &dc->dc_rpc, DS_CALL_MS);
 }
 
 static void again(struct loop_timer *t)
@@ -264,7 +266,9 @@ static void note(struct ds_call *dc, uint32_t ds, bool stays)
 
 	dc->dc_file->f_w->w_ds_errors++;
 	ld->ld_bad_ns = until;
-	if (dc->dc_err) {
+	if (dc->dc_passed) {
+		status = NFS4ERR_DELAY; /* it can be reached */
+	} else if (dc->dc_err) {
 		status = dc->dc_err == -EPROTO ? NFS4ERR_IO : NFS4ERR_NXIO;
 		ld->ld_dev->dv_again = true;
 		ld->ld_dev->dv_bad_ns = until;

@@ -111,6 +111,11 @@ struct rpc_service {
 	size_t rs_max_reply;
 	/* a record that has begun must end within this time, or the connection ends; 0: no limit */
 	uint32_t rs_record_ms;
+	/* Our calls: a connection ends with -ETIMEDOUT if calls are out and the peer sends nothing,
+	 * and takes nothing that waits to be sent, for this time and a twentieth; 0: no limit. The
+	 * time limit of a call then ends only a call that the peer has passed over: it has answered
+	 * one that was sent later by half that limit or more. */
+	uint32_t rs_quiet_ms;
 	/* Optional: called once, with rs_arg, with the first 64 KiB of the first longer call of a
 	 * connection, except for RPCSEC_GSS, where the context decides. False: the sender has
 	 * proved nothing; the rest of the record is not kept, and the dispatch gets the call cut
@@ -243,6 +248,7 @@ struct rpc_req {
 	struct loop *q_loop;
 	struct rpc_client *q_client;	 /* the client in which it waits for a connection */
 	uint32_t q_timeout_ms, q_opened; /* store_lease_opened when its time began */
+	uint64_t q_sent_ns;		 /* loop_now_ns when it went to its connection */
 	int q_err;			 /* error with which the timer ends it */
 	/* during q_done: payload went straight from or to memory of rpc_rdma_memory_add */
 	bool q_direct;

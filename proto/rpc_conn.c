@@ -244,6 +244,7 @@ static void conn_end_msg(struct loop_msg *m)
 		rpc_host_quit(c);
 	rpc_half_quit(c);
 	rpc_gate_quit(c);
+	rpc_quiet_quit(c);
 	rpc_req_lost(c);
 	if (c->rcn_opened && c->rcn_svc.rs_closed)
 		c->rcn_svc.rs_closed(c, c->rcn_svc.rs_arg);

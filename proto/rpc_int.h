@@ -15,6 +15,7 @@
  *   rpc_gss.c     RPCSEC_GSS: contexts, and making them
  *   rpc_gss_msg.c RPCSEC_GSS: one call and its reply
  *   rpc_req.c     calls of ours
+ *   rpc_quiet.c   whether a peer that has not answered them is slow or dead
  *   rpc_listen.c  rpc_client.c  rpc_addr.c
  *   rpc_rdma_*.c  RDMA instead of a socket: rpc_rdma_int.h
  */
@@ -329,6 +330,7 @@ struct rpc_conn {
 	unsigned rcn_nreqs;	   /* of ours, in rcn_reqs */
 	struct rpc_req **rcn_reqs; /* RPC_XIDS of them, by xid; NULL before the first */
 	uint32_t rcn_xid;
+	struct rpc_quiet *rcn_quiet; /* rpc_quiet.c; NULL before the first call of ours */
 	/* rpc_half.c */
 	struct rpc_halves *rcn_half; /* the list that it is on, or NULL */
 	struct rpc_conn *rcn_half_older, *rcn_half_newer;
@@ -535,6 +537,17 @@ void rpc_req_fail_later(struct loop *l, struct rpc_req *q, int err);
 /* The peer will not answer the call with this xid. */
 void rpc_req_refused(struct rpc_conn *c, uint32_t xid);
 void rpc_req_finish(struct rpc_req *q, int err, struct xdr_in *res, struct rpc_buf *buf);
+
+/* ---- rpc_quiet.c ---- */
+
+/* A call of ours was put on the connection's list. False: no memory. */
+bool rpc_quiet_sent(struct rpc_conn *c);
+/* The call has its reply. */
+void rpc_quiet_reply(const struct rpc_req *q);
+/* The call's time is over. True: it begins again, because the peer has not passed the call over. */
+bool rpc_quiet_again(struct rpc_req *q);
+/* The connection has ended. */
+void rpc_quiet_quit(struct rpc_conn *c);
 
 /* ---- RDMA, for rpc_conn.c and rpc_server.c; only with rcn_rdma ---- */
 

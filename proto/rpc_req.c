@@ -76,7 +76,7 @@ static void req_timer(struct loop_timer *t)
 {
 	struct rpc_req *q = caa_container_of(t, struct rpc_req, q_timer);
 
-	if (rpc_gate_again(q))
+	if (rpc_gate_again(q) || rpc_quiet_again(q))
 		return;
 	if (q->q_conn)
 		req_unlink(q);
@@ -157,6 +157,13 @@ void rpc_req_send(struct rpc_conn *c, struct rpc_req *q, uint32_t timeout_ms)
 		return;
 	}
 	req_link(c, q);
+	if (!rpc_quiet_sent(c)) {
+		req_unlink(q);
+		free(ro);
+		rpc_req_fail_later(c->rcn_loop, q, -ENOMEM);
+		return;
+	}
+	q->q_sent_ns = loop_now_ns(c->rcn_loop);
 	q->q_err = -ETIMEDOUT;
 	q->q_timeout_ms = timeout_ms;
 	q->q_opened = store_lease_opened(c->rcn_rl->rl_lease);
@@ -189,6 +196,7 @@ void rpc_req_reply(struct rpc_conn *c, struct rpc_record *r)
 			metric_add(rpc_m_bad_replies, 1);
 		q->q_direct = r->r_direct;
 		q->q_placed = r->r_placed;
+		rpc_quiet_reply(q);
 		req_unlink(q);
 		loop_timer_stop(c->rcn_loop, &q->q_timer);
 		rpc_req_finish(q, err, &x, r->r_buf);
