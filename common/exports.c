@@ -322,7 +322,7 @@ static int on_export(cfg_t *cfg, cfg_opt_t *opt)
 
 /* ---- the table ---- */
 
-static uint32_t value(cfg_t *sec, const char *name, uint32_t start)
+static uint32_t exports_value(cfg_t *sec, const char *name, uint32_t start)
 {
 	uint32_t v;
 
@@ -335,13 +335,13 @@ static void rule_fill(cfg_t *sec, struct exp_rule *r)
 {
 	unsigned n = cfg_size(sec, "sec"), seen = 0;
 
-	r->r_ro = value(sec, "access", r->r_ro);
-	r->r_squash = value(sec, "squash", r->r_squash);
-	r->r_anon_uid = value(sec, "anon_uid", r->r_anon_uid);
-	r->r_anon_gid = value(sec, "anon_gid", r->r_anon_gid);
-	r->r_tls = value(sec, "tls", r->r_tls);
-	r->r_layouts = value(sec, "layouts", r->r_layouts);
-	r->r_privileged = value(sec, "privileged_port", r->r_privileged);
+	r->r_ro = exports_value(sec, "access", r->r_ro);
+	r->r_squash = exports_value(sec, "squash", r->r_squash);
+	r->r_anon_uid = exports_value(sec, "anon_uid", r->r_anon_uid);
+	r->r_anon_gid = exports_value(sec, "anon_gid", r->r_anon_gid);
+	r->r_tls = exports_value(sec, "tls", r->r_tls);
+	r->r_layouts = exports_value(sec, "layouts", r->r_layouts);
+	r->r_privileged = exports_value(sec, "privileged_port", r->r_privileged);
 	if (n)
 		r->r_nsec = 0;
 	for (unsigned i = 0; i < n; i++) {
@@ -406,8 +406,8 @@ static int export_fill(cfg_t *sec, struct exp *e)
 	e->e_path = strdup(cfg_title(sec));
 	if (!e->e_path)
 		return -ENOMEM;
-	e->e_id = (uint16_t)value(sec, "id", path_id(e->e_path));
-	e->e_create = value(sec, "create", false);
+	e->e_id = (uint16_t)exports_value(sec, "id", path_id(e->e_path));
+	e->e_create = exports_value(sec, "create", false);
 	rule_fill(sec, &start);
 	for (unsigned i = 0; i < n; i++)
 		each_pattern(cfg_title(cfg_getnsec(sec, "client", i)), count_who, &nwho);

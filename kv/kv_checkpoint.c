@@ -437,7 +437,7 @@ static int check_stamp(struct kv *kv, uint64_t gen, struct kv_failure *f)
 		       kv->k_path, file_name(kv, 0), file_name(kv, 1));
 }
 
-static int put_back(int fd, const struct kv_log_head *h)
+static int checkpoint_put_back(int fd, const struct kv_log_head *h)
 {
 	for (unsigned i = 0; i < 2; i++) {
 		ssize_t n = pwrite(fd, h->lh_meta[i], KV_LOG_META,
@@ -464,7 +464,7 @@ static int restore(struct kv *kv, const struct kv_log_head *h, struct kv_failure
 	if (rc)
 		return rc;
 	fd = kv_open_in(kv->k_path, "data.mdb", O_RDWR);
-	rc = fd < 0 ? fd : put_back(fd, h);
+	rc = fd < 0 ? fd : checkpoint_put_back(fd, h);
 	if (fd >= 0)
 		close(fd);
 	return rc ? kv_fail(f, rc, "%s: cannot put the checkpoint back: %s", kv->k_path,

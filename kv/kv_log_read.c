@@ -64,7 +64,7 @@ static uint64_t blocks(int len)
 	return ((uint64_t)len + KV_LOG_BLOCK - 1) / KV_LOG_BLOCK * KV_LOG_BLOCK;
 }
 
-static int give(struct log_in *in, int len)
+static int log_read_give(struct log_in *in, int len)
 {
 	const struct kv_log_rec *r = (const struct kv_log_rec *)in->li_buf;
 
@@ -105,7 +105,7 @@ static int walk_records(struct kv *kv, struct log_in *in, struct kv_failure *f)
 		if (le64toh(r->rl_txnid) != in->li_next || le64toh(r->rl_base) > kv->k_log.lg_base)
 			return kv_log_damaged(kv, in->li_file, in->li_want.lw_at,
 					      "a transaction is missing before this one", f);
-		rc = give(in, len);
+		rc = log_read_give(in, len);
 		if (rc)
 			return rc;
 		in->li_next++;
@@ -171,7 +171,7 @@ static int walk_freed(struct kv *kv, struct log_in *in, struct kv_failure *f)
 	in->li_fd = kv_open_in(kv->k_path, name, O_RDONLY);
 	while (rc == 0 && in->li_fd >= 0 && in->li_want.lw_at < in->li_size &&
 	       (len = read_record(in)) > 0) {
-		rc = give(in, len);
+		rc = log_read_give(in, len);
 		in->li_want.lw_at += blocks(len);
 	}
 	if (in->li_fd < 0)

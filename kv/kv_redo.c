@@ -103,7 +103,7 @@ static void redo_end(struct kv *kv, const struct kv_redo_batch *b, const char *w
 	_exit(EX_TEMPFAIL);
 }
 
-static int redo_append(struct kv *kv, const struct kv_redo_batch *b)
+static int redo_put(struct kv *kv, const struct kv_redo_batch *b)
 {
 	int rc = kv->k_redo.r_ops->ro_append(kv->k_redo.r_log, b);
 
@@ -122,7 +122,7 @@ static int redo_commit_locked(struct kv *kv, struct kv_redo_batch *b)
 	int rc = kv_redo_local(kv) ? 0 : kv_copy_seal(kv, b);
 
 	if (rc == 0)
-		rc = redo_append(kv, b);
+		rc = redo_put(kv, b);
 	if (rc) {
 		kv_txn_abort(kv);
 		return rc;

@@ -137,7 +137,7 @@ const char *etcd_why(const struct etcd *e)
 
 /* ---- a question ---- */
 
-static int headers(struct etcd *e)
+static int etcd_headers(struct etcd *e)
 {
 	struct curl_slist *all, *more;
 	char line[ETCD_TOKEN + 32];
@@ -157,7 +157,7 @@ static int headers(struct etcd *e)
 	return more ? 0 : -ENOMEM;
 }
 
-static void options(struct etcd *e, const char *url, size_t len, long ms)
+static void etcd_options(struct etcd *e, const char *url, size_t len, long ms)
 {
 	CURL *c = e->e_curl;
 
@@ -199,12 +199,12 @@ static int post(struct etcd *e, const char *path, size_t len, uint64_t until_ns)
 	CURLcode rc;
 	long status = 0;
 
-	if (!len || until_ns < now + 1000000 || headers(e)) {
+	if (!len || until_ns < now + 1000000 || etcd_headers(e)) {
 		snprintf(e->e_why, sizeof(e->e_why), "%s: no time is left", endpoint);
 		return -EAGAIN;
 	}
 	snprintf(url, sizeof(url), "%s%s", endpoint, path);
-	options(e, url, len, (long)((until_ns - now) / 1000000));
+	etcd_options(e, url, len, (long)((until_ns - now) / 1000000));
 	curl_easy_setopt(e->e_curl, CURLOPT_ERRORBUFFER, said);
 	e->e_len = 0;
 	rc = curl_easy_perform(e->e_curl);
@@ -275,7 +275,8 @@ static size_t write_ask(struct etcd *e, const struct question *q)
 			 : etcd_ask_rows(e->e_ask, q->q_key[0], q->q_key[1]);
 }
 
-static int ask(struct etcd *e, const struct question *q, uint64_t until_ns, struct etcd_answer *out)
+static int etcd_ask(struct etcd *e, const struct question *q, uint64_t until_ns,
+		    struct etcd_answer *out)
 {
 	int rc = *e->e_user && !*e->e_token ? -EACCES : 0;
 
@@ -303,7 +304,7 @@ int etcd_rows(struct etcd *e, const char *key0, const char *key1, uint64_t until
 {
 	const struct question q = {.q_key = {key0, key1}};
 
-	return ask(e, &q, until_ns, out);
+	return etcd_ask(e, &q, until_ns, out);
 }
 
 int etcd_swap(struct etcd *e, const struct etcd_row *rows, unsigned n, const char *key0,
@@ -312,5 +313,5 @@ int etcd_swap(struct etcd *e, const struct etcd_row *rows, unsigned n, const cha
 	const struct question q = {
 		.q_rows = rows, .q_n = n, .q_key = {key0, key1}, .q_value = value};
 
-	return ask(e, &q, until_ns, out);
+	return etcd_ask(e, &q, until_ns, out);
 }

@@ -34,7 +34,7 @@ static json_t *text64(const char *s)
 					     sodium_base64_VARIANT_ORIGINAL));
 }
 
-static json_t *number(uint64_t v)
+static json_t *etcd_number(uint64_t v)
 {
 	char out[24];
 
@@ -67,7 +67,7 @@ static void compare(json_t *list, const struct etcd_row *r)
 	}
 	json_array_append_new(list, json_pack("{s:s,s:s,s:o,s:o}", "target", "MOD", "result",
 					      "EQUAL", "key", text64(r->er_key), "mod_revision",
-					      number(r->er_mod)));
+					      etcd_number(r->er_mod)));
 	json_array_append_new(list,
 			      json_pack("{s:s,s:s,s:o,s:o}", "target", "VALUE", "result", "EQUAL",
 					"key", text64(r->er_key), "value", text64(r->er_value)));

@@ -316,7 +316,7 @@ static void on_tick(struct loop_timer *t)
 	loop_timer_start(loops[0], t, TICK_MS);
 }
 
-static void grace_over(void *arg)
+static void main_grace_over(void *arg)
 {
 	(void)arg;
 	file_grace_over(&mds.m_file, loops[0]);
@@ -467,7 +467,7 @@ static void main_open_store(const struct conf *conf)
 	mds.m_st->st_recall_ms = mds.m_recall_ms;
 	mds.m_st->st_max_delegs = (uint32_t)conf_int(conf, "mds.delegations_max");
 	mds_settings_state(mds.m_st, &mds.m_limits);
-	mds.m_st->st_grace_over = grace_over;
+	mds.m_st->st_grace_over = main_grace_over;
 	mds.m_st->st_orphans = orphans;
 	mds.m_st->st_expired = expired;
 	mds.m_st->st_lapsed = lapsed;

@@ -201,7 +201,7 @@ static bool passes(int rc)
 /* Of a process that holds the instance and does not serve yet. It waits for PostgreSQL in many
  * places, so this ends the process. No client was answered: nothing is lost. Once another thread
  * takes the signal, that one ends the process in order: a second signal must not break that off. */
-static void *hear(void *arg)
+static void *mds_log_hear(void *arg)
 {
 	struct mds *m = arg;
 	struct pollfd p = {.fd = the_log.l_told, .events = POLLIN};
@@ -234,7 +234,7 @@ static void *hear(void *arg)
 static int hear_begin(struct mds *m)
 {
 	pthread_t t;
-	int rc = -pthread_create(&t, NULL, hear, m);
+	int rc = -pthread_create(&t, NULL, mds_log_hear, m);
 
 	return rc ? rc : -pthread_detach(t);
 }
@@ -422,7 +422,8 @@ static void begin_member(const struct pg_redo_opts *o)
 }
 
 /* Makes the log that was put back another one. */
-static int put_back(const char *store, const struct pg_redo_opts *o, char *err, size_t errlen)
+static int mds_log_put_back(const char *store, const struct pg_redo_opts *o, char *err,
+			    size_t errlen)
 {
 	char data[4096];
 	int rc;
@@ -504,7 +505,7 @@ int mds_log_open(struct mds *m, const struct conf *conf, const struct ns_identit
 		rc = pg_redo_open(&the_log.l_redo, &o, err, errlen);
 	if (rc)
 		return rc;
-	rc = restoring ? put_back(store, &o, err, errlen) : 0;
+	rc = restoring ? mds_log_put_back(store, &o, err, errlen) : 0;
 	if (rc)
 		return rc;
 	begin_member(&o);

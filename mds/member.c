@@ -327,7 +327,7 @@ static double real(const json_t *o, const char *key)
 	return json_number_value(json_object_get(o, key));
 }
 
-static const char *text(const json_t *o, const char *key)
+static const char *member_string(const json_t *o, const char *key)
 {
 	const char *s = json_string_value(json_object_get(o, key));
 
@@ -356,7 +356,7 @@ static void view_standbys(struct member_view *v, const json_t *list)
 		}
 		if (first || lag > v->mv_worst_s) {
 			v->mv_worst_s = lag;
-			snprintf(v->mv_worst, sizeof(v->mv_worst), "%s", text(s, "node"));
+			snprintf(v->mv_worst, sizeof(v->mv_worst), "%s", member_string(s, "node"));
 		}
 		first = false;
 	}
@@ -383,9 +383,9 @@ void member_look(struct member_view *v)
 	v->mv_on = the_member.mb_seen || v->mv_old;
 	if (!v->mv_old)
 		view_standbys(v, json_object_get(the_member.mb_seen, "standbys"));
-	if (strcmp(text(the_member.mb_seen, "preferred"), the_member.mb_o.mo_node))
+	if (strcmp(member_string(the_member.mb_seen, "preferred"), the_member.mb_o.mo_node))
 		snprintf(v->mv_preferred, sizeof(v->mv_preferred), "%s",
-			 text(the_member.mb_seen, "preferred"));
+			 member_string(the_member.mb_seen, "preferred"));
 	pthread_mutex_unlock(&the_member.mb_lock);
 	v->mv_lease_age_s = lease_age();
 }

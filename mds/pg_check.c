@@ -186,7 +186,7 @@ static void check_copy(const struct pg_verified *v, const char *store, const str
 		    (unsigned long long)number);
 }
 
-static int look(const struct pg_options *o, struct pg_row *row, struct said *sd)
+static int check_look(const struct pg_options *o, struct pg_row *row, struct said *sd)
 {
 	struct pg_watch *w;
 	int rc = pg_watch_open(&w, o);
@@ -211,7 +211,7 @@ static void check_all(const struct pg_options *o, const char *store, struct said
 	struct pg_row row;
 	int rc;
 
-	if (look(o, &row, sd) || (store && digest_store(store, &copy, &number, sd)))
+	if (check_look(o, &row, sd) || (store && digest_store(store, &copy, &number, sd)))
 		return;
 	memcpy(chain.ch_ident, row.r_ident, sizeof(chain.ch_ident));
 	v.v_upto = store ? number : 0;

@@ -20,7 +20,7 @@ static void why(char out[PG_WHY], const char *text)
 
 /* ---- where to ---- */
 
-static const char *option(const struct pg_target *t, const char *name)
+static const char *pg_option(const struct pg_target *t, const char *name)
 {
 	for (const PQconninfoOption *o = t->t_opts; o && o->keyword; o++)
 		if (!strcmp(o->keyword, name))
@@ -56,9 +56,9 @@ int pg_target_set(struct pg_target *t, const char *conninfo, char said[PG_WHY])
 		PQfreemem(err);
 		return -EINVAL;
 	}
-	hosts = option(t, "hostaddr");
+	hosts = pg_option(t, "hostaddr");
 	if (!hosts)
-		hosts = option(t, "host");
+		hosts = pg_option(t, "host");
 	t->t_nhosts = hosts ? nth(hosts, 0, one, sizeof(one)) : 1;
 	return 0;
 }
@@ -90,7 +90,7 @@ static void on_notice(void *arg, const PGresult *res)
 }
 
 /* Waits until the socket is ready. 0; -ETIMEDOUT; -ECANCELED. */
-static int wait_for(struct pg_conn *c, short events, uint64_t deadline)
+static int pg_wait_for(struct pg_conn *c, short events, uint64_t deadline)
 {
 	struct pollfd p[2] = {{.fd = PQsocket(c->c_pg), .events = events},
 			      {.fd = c->c_wake, .events = POLLIN}};
@@ -115,7 +115,7 @@ static int wait_for(struct pg_conn *c, short events, uint64_t deadline)
 
 int pg_conn_wait(struct pg_conn *c, bool write, uint64_t deadline)
 {
-	return wait_for(c, write ? POLLIN | POLLOUT : POLLIN, deadline);
+	return pg_wait_for(c, write ? POLLIN | POLLOUT : POLLIN, deadline);
 }
 
 static const char *const ours[] = {"host",    "hostaddr",	  "port",
@@ -139,14 +139,14 @@ static int open_one(struct pg_conn *c, struct pg_target *t, unsigned which, cons
 	unsigned n = 0;
 	int err = 0;
 
-	nth(option(t, "host"), which, host, sizeof(host));
-	nth(option(t, "hostaddr"), which, addr, sizeof(addr));
-	nth(option(t, "port"), which, port, sizeof(port));
+	nth(pg_option(t, "host"), which, host, sizeof(host));
+	nth(pg_option(t, "hostaddr"), which, addr, sizeof(addr));
+	nth(pg_option(t, "port"), which, port, sizeof(port));
 	snprintf(all, sizeof(all),
 		 "%s -c synchronous_commit=on -c lock_timeout=0 "
 		 "-c statement_timeout=0 -c client_min_messages=notice "
 		 "-c default_transaction_isolation=read\\ committed -c search_path=weft %s",
-		 option(t, "options") ? option(t, "options") : "", gucs);
+		 pg_option(t, "options") ? pg_option(t, "options") : "", gucs);
 	snprintf(ms, sizeof(ms), "%lld",
 		 (long long)((deadline - clock_boot_ns()) / 1000000 + 1000));
 	/* What the conninfo says comes later, and so counts. */
@@ -161,8 +161,9 @@ static int open_one(struct pg_conn *c, struct pg_target *t, unsigned which, cons
 	PUT("port", port);
 	PUT("options", all);
 	PUT("application_name", name);
-	PUT("target_session_attrs",
-	    option(t, "target_session_attrs") ? option(t, "target_session_attrs") : "read-write");
+	PUT("target_session_attrs", pg_option(t, "target_session_attrs")
+					    ? pg_option(t, "target_session_attrs")
+					    : "read-write");
 #undef PUT
 	c->c_pg = PQconnectStartParams(k, v, 0);
 	if (!c->c_pg)
@@ -170,7 +171,7 @@ static int open_one(struct pg_conn *c, struct pg_target *t, unsigned which, cons
 	if (PQstatus(c->c_pg) == CONNECTION_BAD)
 		st = PGRES_POLLING_FAILED;
 	while (st != PGRES_POLLING_OK && st != PGRES_POLLING_FAILED) {
-		err = wait_for(c, st == PGRES_POLLING_READING ? POLLIN : POLLOUT, deadline);
+		err = pg_wait_for(c, st == PGRES_POLLING_READING ? POLLIN : POLLOUT, deadline);
 		if (err)
 			break;
 		st = PQconnectPoll(c->c_pg);
@@ -268,7 +269,7 @@ static enum pg_end finish(struct pg_conn *c, uint64_t deadline, PGresult **out)
 			goto lost;
 		if (!flushing && !PQisBusy(c->c_pg))
 			break;
-		if (wait_for(c, flushing ? POLLIN | POLLOUT : POLLIN, deadline)) {
+		if (pg_wait_for(c, flushing ? POLLIN | POLLOUT : POLLIN, deadline)) {
 			snprintf(c->c_why, sizeof(c->c_why), "PostgreSQL does not answer");
 			return PG_UNKNOWN;
 		}
@@ -280,7 +281,7 @@ static enum pg_end finish(struct pg_conn *c, uint64_t deadline, PGresult **out)
 		res = next;
 		/* The end of the transaction is still to come. */
 		while (PQisBusy(c->c_pg))
-			if (wait_for(c, POLLIN, deadline) || !PQconsumeInput(c->c_pg))
+			if (pg_wait_for(c, POLLIN, deadline) || !PQconsumeInput(c->c_pg))
 				goto lost;
 	}
 	if (PQstatus(c->c_pg) != CONNECTION_OK ||

@@ -119,7 +119,7 @@ enum pg_state pg_log_state(struct pg_log *l, char why[PG_WHY])
 }
 
 /* Deposed is for ever. */
-static void say(struct pg_log *l, enum pg_state s, const char *why)
+static void pg_log_say(struct pg_log *l, enum pg_state s, const char *why)
 {
 	static const char *const is[] = {"answers again", "is away", "has no synchronous standby",
 					 "has deposed this process"};
@@ -153,7 +153,7 @@ static void heard(struct pg_log *l)
 	if (l->l_on_held)
 		l->l_on_held(l->l_arg, end);
 	if (!l->l_refused)
-		say(l, PG_LOG_LIVE, "");
+		pg_log_say(l, PG_LOG_LIVE, "");
 }
 
 static int deposed(struct pg_log *l, const char *why)
@@ -161,7 +161,7 @@ static int deposed(struct pg_log *l, const char *why)
 	atomic_store(&l->l_lease_end, 0);
 	pg_conn_close(&l->l_conn);
 	l->l_begun = false;
-	say(l, PG_LOG_DEPOSED, why);
+	pg_log_say(l, PG_LOG_DEPOSED, why);
 	if (l->l_on_lost)
 		l->l_on_lost(l->l_arg, why);
 	return -ESTALE;
@@ -225,8 +225,9 @@ static int alone(struct pg_log *l, const PGresult *res)
 
 	if (l->l_replicas < 2 || standbys > 0)
 		return 0;
-	say(l, PG_LOG_ALONE,
-	    standbys < 0 ? "synchronous_standby_names is empty" : "no synchronous standby streams");
+	pg_log_say(l, PG_LOG_ALONE,
+		   standbys < 0 ? "synchronous_standby_names is empty"
+				: "no synchronous standby streams");
 	return -EAGAIN;
 }
 
@@ -276,7 +277,7 @@ static int settle(struct pg_log *l, uint64_t deadline)
 	return 0;
 away:
 	PQclear(res);
-	say(l, PG_LOG_AWAY, l->l_conn.c_why);
+	pg_log_say(l, PG_LOG_AWAY, l->l_conn.c_why);
 	give_up(l);
 	return err == -ECANCELED ? err : -EAGAIN;
 }
@@ -317,7 +318,7 @@ static int send_batch(struct pg_log *l, uint64_t batch, const void *data, size_t
 	}
 	PQclear(res);
 	if (l->l_refused)
-		say(l, PG_LOG_AWAY, l->l_conn.c_why);
+		pg_log_say(l, PG_LOG_AWAY, l->l_conn.c_why);
 	if (err)
 		give_up(l);
 	return err;

@@ -65,7 +65,8 @@ const char *pg_member_why(const struct pg_member *m)
 }
 
 /* Runs a statement. 0 and *res, the caller's; or an error. */
-static int member_run(struct pg_member *m, const char *sql, const struct pg_args *a, PGresult **res)
+static int pg_member_run(struct pg_member *m, const char *sql, const struct pg_args *a,
+			 PGresult **res)
 {
 	uint64_t deadline = pg_in_ms(m->m_answer_ms);
 	struct pg_conn *c = &m->m_conn;
@@ -111,7 +112,7 @@ static int member_run(struct pg_member *m, const char *sql, const struct pg_args
 static int member_change(struct pg_member *m, const char *sql, const struct pg_args *a)
 {
 	PGresult *res;
-	int err = member_run(m, sql, a, &res);
+	int err = pg_member_run(m, sql, a, &res);
 
 	if (!err && !strcmp(PQcmdTuples(res), "0"))
 		err = -ESTALE;
@@ -156,10 +157,10 @@ int pg_member_has(struct pg_member *m, const char *node, uint64_t *has)
 
 	pg_arg_int(&a, m->m_inst);
 	pg_arg_text(&a, node);
-	err = member_run(m,
-			 "select max(has) from member where inst = $1 and node = $2"
-			 " and role = 'standby' and seen > now() - interval '3 s'",
-			 &a, &res);
+	err = pg_member_run(m,
+			    "select max(has) from member where inst = $1 and node = $2"
+			    " and role = 'standby' and seen > now() - interval '3 s'",
+			    &a, &res);
 	if (!err && (PQntuples(res) != 1 || PQgetisnull(res, 0, 0)))
 		err = -ESRCH;
 	if (!err)
@@ -183,11 +184,11 @@ int pg_member_move(struct pg_member *m, uint32_t inst, struct pg_move *mv)
 
 	*mv = (struct pg_move){0};
 	pg_arg_int(&a, inst);
-	err = member_run(m,
-			 "select seq, state, target, why, greatest(0, coalesce((extract(epoch"
-			 " from clock_timestamp() - changed) * 1000)::int8, 0)) from place"
-			 " where inst = $1",
-			 &a, &res);
+	err = pg_member_run(m,
+			    "select seq, state, target, why, greatest(0, coalesce((extract(epoch"
+			    " from clock_timestamp() - changed) * 1000)::int8, 0)) from place"
+			    " where inst = $1",
+			    &a, &res);
 	if (!err && PQntuples(res) == 1) {
 		mv->mv_seq = pg_num(res, 0, 0);
 		member_text(res, 1, mv->mv_state, sizeof(mv->mv_state));
@@ -209,17 +210,18 @@ int pg_member_ask(struct pg_member *m, uint32_t inst, const char *node, uint64_t
 
 	pg_arg_int(&a, inst);
 	pg_arg_text(&a, node);
-	err = member_run(m,
-			 "insert into place as p (inst, seq, state, target, why, asked, changed)"
-			 " select $1, 1, 'asked', $2, '', now(), now()"
-			 " where $2 <> '' or exists (select 1 from place where inst = $1 and"
-			 " preferred <> '') on conflict (inst) do update set seq = p.seq + 1,"
-			 " state = 'asked', target = case $2 when '' then p.preferred else $2 end,"
-			 " why = '', asked = now(), changed = now(), leaving = null,"
-			 " left_at = null, done = null where p.state not in"
-			 " ('asked', 'begun', 'leaving', 'left')"
-			 " or p.changed < now() - interval '60 s' returning seq",
-			 &a, &res);
+	err = pg_member_run(
+		m,
+		"insert into place as p (inst, seq, state, target, why, asked, changed)"
+		" select $1, 1, 'asked', $2, '', now(), now()"
+		" where $2 <> '' or exists (select 1 from place where inst = $1 and"
+		" preferred <> '') on conflict (inst) do update set seq = p.seq + 1,"
+		" state = 'asked', target = case $2 when '' then p.preferred else $2 end,"
+		" why = '', asked = now(), changed = now(), leaving = null,"
+		" left_at = null, done = null where p.state not in"
+		" ('asked', 'begun', 'leaving', 'left')"
+		" or p.changed < now() - interval '60 s' returning seq",
+		&a, &res);
 	if (!err && PQntuples(res) == 1) {
 		*seq = pg_num(res, 0, 0);
 		PQclear(res);
@@ -230,7 +232,7 @@ int pg_member_ask(struct pg_member *m, uint32_t inst, const char *node, uint64_t
 		return err;
 	a = (struct pg_args){0};
 	pg_arg_int(&a, inst);
-	err = member_run(m, "select 1 from place where inst = $1 and preferred <> ''", &a, &res);
+	err = pg_member_run(m, "select 1 from place where inst = $1 and preferred <> ''", &a, &res);
 	none = !err && !*node && PQntuples(res) == 0;
 	PQclear(res);
 	return err ? err : none ? -ESRCH : -EBUSY;
@@ -334,7 +336,7 @@ int pg_member_list(struct pg_member *m, uint32_t inst, char **json)
 
 	*json = NULL;
 	pg_arg_int(&a, inst);
-	err = member_run(m, list, &a, &res);
+	err = pg_member_run(m, list, &a, &res);
 	if (!err && PQntuples(res) == 1)
 		*json = strndup(PQgetvalue(res, 0, 0), (size_t)PQgetlength(res, 0, 0));
 	PQclear(res);

@@ -118,7 +118,7 @@ bool pg_has_password(const char *conninfo)
 }
 
 /* What went wrong, for people. -EBUSY: something is in use. */
-static int failed(struct pg_conn *c, const PGresult *res)
+static int schema_failed(struct pg_conn *c, const PGresult *res)
 {
 	const char *said = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY),
 		   *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
@@ -154,13 +154,13 @@ static int run(struct pg_conn *c, const char *sql, uint64_t deadline)
 			return err;
 		if (PQresultStatus(res) != PGRES_COMMAND_OK &&
 		    PQresultStatus(res) != PGRES_TUPLES_OK)
-			err = err ? err : failed(c, res);
+			err = err ? err : schema_failed(c, res);
 		PQclear(res);
 	}
 }
 
 /* What SQL says it should be, as one number; -1: no row. */
-static int64_t ask(struct pg_conn *c, const char *sql, const char *text, uint64_t deadline)
+static int64_t schema_ask(struct pg_conn *c, const char *sql, const char *text, uint64_t deadline)
 {
 	PGresult *res = NULL;
 	int64_t v = -1;
@@ -197,12 +197,12 @@ static int make(struct pg_conn *c, struct pg_init *i, uint64_t deadline)
 	i->i_new = false;
 	err = run(c, begin, deadline);
 	if (!err)
-		version = ask(c, "select (to_regclass('weft.meta') is not null)::int", NULL,
-			      deadline);
+		version = schema_ask(c, "select (to_regclass('weft.meta') is not null)::int", NULL,
+				     deadline);
 	if (!err && version < 0)
 		err = -EIO;
 	if (!err && version > 0) {
-		version = ask(c, "select max(version) from weft.meta", NULL, deadline);
+		version = schema_ask(c, "select max(version) from weft.meta", NULL, deadline);
 		if (version < 1)
 			err = -EIO;
 		if (version > PG_VERSION) {
@@ -218,7 +218,8 @@ static int make(struct pg_conn *c, struct pg_init *i, uint64_t deadline)
 		err = run(c, tables, deadline);
 	}
 	if (!err) {
-		version = ask(c, "select 1 from pg_roles where rolname = $1", i->i_role, deadline);
+		version = schema_ask(c, "select 1 from pg_roles where rolname = $1", i->i_role,
+				     deadline);
 		if (version == -1) {
 			snprintf(sql, sizeof(sql), "create role %s login", role);
 			err = run(c, sql, deadline);

@@ -20,7 +20,7 @@ struct rpc_any {
 	struct rpc_buf *a_buf[RPC_ANY_MOST];
 };
 
-static void give(struct rpc_any *a, unsigned i, struct rpc_buf *b)
+static void any_give(struct rpc_any *a, unsigned i, struct rpc_buf *b)
 {
 	a->a_buf[i] = b;
 	io_uring_buf_ring_add(a->a_ring, b->b_data, (unsigned)rpc_buf_cap(b), (unsigned short)i,
@@ -55,7 +55,7 @@ static struct rpc_any *any_new(struct rpc_loop *rl)
 		b = rpc_buf_new(&rl->rl_pool, RPC_ANY);
 		if (!b)
 			goto out;
-		give(a, i, b);
+		any_give(a, i, b);
 	}
 	reg.ring_addr = (uintptr_t)a->a_ring;
 	if (io_uring_register_buf_ring(loop_ring(rl->rl_loop), &reg, 0))
@@ -88,7 +88,7 @@ struct rpc_buf *rpc_any_take(struct rpc_loop *rl, uint32_t flags)
 	unsigned i = flags >> IORING_CQE_BUFFER_SHIFT;
 	struct rpc_buf *b = a->a_buf[i], *next = rpc_buf_new(&rl->rl_pool, RPC_ANY);
 
-	give(a, i, next ? next : b);
+	any_give(a, i, next ? next : b);
 	return next ? b : NULL;
 }
 

@@ -254,7 +254,7 @@ struct rpc_buf *rd_record_new(struct rd_port *p, size_t len, uint32_t *lkey, str
 	return NULL;
 }
 
-static bool may_ask(const struct rd_port *p)
+static bool mem_may_ask(const struct rd_port *p)
 {
 	return !p->pt_stopping &&
 	       (!p->pt_refused_ns || loop_now_ns(p->pt_loop) - p->pt_refused_ns > AGAIN_NS);
@@ -265,7 +265,7 @@ struct rpc_buf *rd_bulk_memory(struct rd_port *p, size_t len, uint32_t *rkey)
 	struct rpc_buf *b;
 	uint32_t lkey;
 
-	if (!p->pt_bulk && !p->pt_bulk_asked && may_ask(p)) {
+	if (!p->pt_bulk && !p->pt_bulk_asked && mem_may_ask(p)) {
 		p->pt_bulk_asked = true;
 		rd_cmd(&p->pt_bulk_cmd, CM_BULK, p);
 	}
@@ -390,7 +390,7 @@ void rd_bufs_want(struct rd_port *p, unsigned n)
 {
 	unsigned want = n + low_water(p), more;
 
-	if (p->pt_nfree >= want || p->pt_slab_asked || !may_ask(p))
+	if (p->pt_nfree >= want || p->pt_slab_asked || !mem_may_ask(p))
 		return;
 	more = want - p->pt_nfree > p->pt_bufs / 8 ? want - p->pt_nfree : p->pt_bufs / 8;
 	more = (more + RD_SLAB - 1) / RD_SLAB * RD_SLAB;

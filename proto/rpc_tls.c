@@ -249,7 +249,7 @@ static int take_rest(struct rpc_conn *c)
 }
 
 /* With proof, we are the client. */
-static int begin(struct rpc_conn *c, const struct rpc_tls_proof *proof)
+static int tls_begin(struct rpc_conn *c, const struct rpc_tls_proof *proof)
 {
 	struct rpc_tls_conn *t = calloc(1, sizeof(*t));
 	BIO *bio = BIO_new(bio_method);
@@ -282,7 +282,7 @@ no_memory:
 
 int rpc_tls_begin(struct rpc_conn *c)
 {
-	int rc = begin(c, NULL);
+	int rc = tls_begin(c, NULL);
 
 	if (!rc)
 		c->rcn_t->t_clear = true;
@@ -345,7 +345,7 @@ int rpc_tls_probed(struct rpc_conn *c, const struct rpc_record *r,
 		return -EPROTO;
 	c->rcn_xid++;
 	c->rcn_probing = false;
-	rc = begin(c, proof);
+	rc = tls_begin(c, proof);
 	if (!rc && c->rcn_t->t_in)
 		rc = -EPROTO; /* the server spoke before the handshake */
 	if (!rc)

@@ -69,7 +69,7 @@ static __attribute__((format(printf, 1, 2), noreturn)) void misused(const char *
 	exit(2);
 }
 
-static void usage(FILE *f)
+static void bench_usage(FILE *f)
 {
 	fprintf(f,
 		"usage: weft-bench null|md|io|small|storm [options]\n"
@@ -274,15 +274,15 @@ static void option_flag(int o)
 		bench.bo_quiet = true;
 		break;
 	case O_HELP:
-		usage(stdout);
+		bench_usage(stdout);
 		exit(0);
 	default:
-		usage(stderr);
+		bench_usage(stderr);
 		exit(2);
 	}
 }
 
-static void option(int o)
+static void bench_option(int o)
 {
 	switch (o) {
 	case O_SERVER:
@@ -377,9 +377,9 @@ static void options_read(int argc, char **argv)
 		(struct weft_opts){.wo_server = "127.0.0.1", .wo_conns = 1, .wo_giveup_ms = 60000};
 	argv[1] = name; /* getopt_long prints it */
 	while ((o = getopt_long(argc - 1, argv + 1, "", options, NULL)) != -1)
-		option(o);
+		bench_option(o);
 	if (optind != argc - 1) {
-		usage(stderr);
+		bench_usage(stderr);
 		exit(2);
 	}
 	if (bench.bo_sessions < bench.bo_threads)
@@ -502,14 +502,14 @@ int main(int argc, char **argv)
 	if (argc == 4 && !strcmp(argv[1], "compare"))
 		return bench_compare(argv[2], argv[3]);
 	if (argc == 2 && !strcmp(argv[1], "--help")) {
-		usage(stdout);
+		bench_usage(stdout);
 		return 0;
 	}
 	if (argc == 2 && !strcmp(argv[1], "--version"))
 		return version_print("weft-bench");
 	kind = argc < 2 ? NULL : kind_find(argv[1]);
 	if (!kind) {
-		usage(stderr);
+		bench_usage(stderr);
 		return 2;
 	}
 	options_read(argc, argv);

@@ -101,7 +101,7 @@ static size_t take(char *data, size_t size, size_t n, void *arg)
 	return n;
 }
 
-static struct curl_slist *headers(const char *token)
+static struct curl_slist *get_headers(const char *token)
 {
 	/* A body has no form's type, and waits for nothing. */
 	struct curl_slist *list = curl_slist_append(NULL, "Content-Type:"), *more;
@@ -118,7 +118,7 @@ static struct curl_slist *headers(const char *token)
 }
 
 /* The system's error where there is one, else curl's words. */
-static int failed(CURL *c, CURLcode rc, const char *text, struct http_answer *out)
+static int get_failed(CURL *c, CURLcode rc, const char *text, struct http_answer *out)
 {
 	long os = 0;
 	int err = rc == CURLE_OPERATION_TIMEDOUT ? ETIMEDOUT
@@ -163,13 +163,13 @@ static void set_target(CURL *c, const char *addr, char *url)
 static int perform(CURL *c, const char *method, const char *body, const char *token,
 		   struct http_answer *out)
 {
-	struct curl_slist *list = headers(token);
+	struct curl_slist *list = get_headers(token);
 	char text[CURL_ERROR_SIZE] = "";
 	long status = 0;
 	CURLcode rc;
 
 	if (!list)
-		return failed(c, CURLE_OUT_OF_MEMORY, "", out);
+		return get_failed(c, CURLE_OUT_OF_MEMORY, "", out);
 	curl_easy_setopt(c, CURLOPT_HTTPHEADER, list);
 	if (strcmp(method, "GET")) {
 		curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE,
@@ -187,7 +187,7 @@ static int perform(CURL *c, const char *method, const char *body, const char *to
 	/* Without a body there was no call. */
 	if (!rc && !out->ha_body && !(out->ha_body = strdup("")))
 		rc = CURLE_OUT_OF_MEMORY;
-	return rc ? failed(c, rc, text, out) : 0;
+	return rc ? get_failed(c, rc, text, out) : 0;
 }
 
 int http_ask(const char *addr, const char *method, const char *target, const char *body,

@@ -10,7 +10,7 @@ static json_t *topo_json_known(long long v, long long unknown)
 	return v == unknown ? json_null() : json_integer(v);
 }
 
-static json_t *text(const char *s)
+static json_t *topo_json_text(const char *s)
 {
 	return *s ? json_string(s) : json_null();
 }
@@ -36,10 +36,10 @@ static void nvme_json(const struct topo *t, size_t dev, json_t *out)
 	json_t *list = json_array();
 	struct topo_place pl;
 
-	json_object_set_new(out, "model", text(d->tdv_model));
-	json_object_set_new(out, "transport", text(d->tdv_transport));
-	json_object_set_new(out, "address", text(d->tdv_address));
-	json_object_set_new(out, "state", text(d->tdv_state));
+	json_object_set_new(out, "model", topo_json_text(d->tdv_model));
+	json_object_set_new(out, "transport", topo_json_text(d->tdv_transport));
+	json_object_set_new(out, "address", topo_json_text(d->tdv_address));
+	json_object_set_new(out, "state", topo_json_text(d->tdv_state));
 	for (size_t i = 0; i < t->t_nblock; i++)
 		if (show_namespace(t, i, dev))
 			json_array_append_new(list, json_pack("{s:s, s:I}", "name",
@@ -89,7 +89,8 @@ static void nic_json(const struct topo *t, size_t dev, json_t *out)
 				json_pack("{s:s, s:i, s:o, s:b, s:o, s:o}", "name", r->r_name,
 					  "port", (int)r->r_port, "mbps",
 					  topo_json_known((long long)r->r_mbps, 0), "active",
-					  r->r_active, "link_layer", text(r->r_layer), "interface",
+					  r->r_active, "link_layer", topo_json_text(r->r_layer),
+					  "interface",
 					  r->r_net < 0 ? json_null()
 						       : json_string(t->t_net[r->r_net].n_name)));
 	}
@@ -117,7 +118,7 @@ static json_t *dev_json(const struct topo *t, size_t dev)
 		json_object_set_new(out, "pci", json_string(p->p_name));
 		json_object_set_new(out, "id", json_string(id));
 		json_object_set_new(out, "vendor", vendor ? json_string(vendor) : json_null());
-		json_object_set_new(out, "driver", text(p->p_driver));
+		json_object_set_new(out, "driver", topo_json_text(p->p_driver));
 		json_object_set_new(out, "link", link_json(t, p));
 	}
 	if (d->tdv_kind == TOPO_NVME)

@@ -45,10 +45,10 @@ const char *show_ip(const struct topo_addr *a, char out[INET6_ADDRSTRLEN])
 /* ---- words ---- */
 
 /* Appends to a line that is bounded. */
-static void say(char *line, size_t room, const char *fmt, ...)
+static void topo_say(char *line, size_t room, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-static void say(char *line, size_t room, const char *fmt, ...)
+static void topo_say(char *line, size_t room, const char *fmt, ...)
 {
 	size_t len = strlen(line);
 	va_list ap;
@@ -85,15 +85,15 @@ static void link_words(const struct topo *t, const struct topo_dev *d, char *out
 
 	*out = 0;
 	if (!p || (!l->l_speed && !l->l_width)) {
-		say(out, room, "-");
+		topo_say(out, room, "-");
 		return;
 	}
-	say(out, room, "%g GT/s x%u", l->l_speed / 10.0, l->l_width);
+	topo_say(out, room, "%g GT/s x%u", l->l_speed / 10.0, l->l_width);
 	if ((p->p_max.l_speed && p->p_max.l_speed != l->l_speed) ||
 	    (p->p_max.l_width && p->p_max.l_width != l->l_width))
-		say(out, room, " of %g GT/s x%u", p->p_max.l_speed / 10.0, p->p_max.l_width);
+		topo_say(out, room, " of %g GT/s x%u", p->p_max.l_speed / 10.0, p->p_max.l_width);
 	if (topo_degraded(p, p->p_parent < 0 ? NULL : &t->t_pci[p->p_parent]))
-		say(out, room, " !");
+		topo_say(out, room, " !");
 }
 
 static void nvme_words(const struct topo *t, size_t dev, char *out, size_t room)
@@ -101,21 +101,21 @@ static void nvme_words(const struct topo *t, size_t dev, char *out, size_t room)
 	const struct topo_dev *d = &t->t_dev[dev];
 	struct topo_place pl;
 
-	say(out, room, "%s", *d->tdv_model ? d->tdv_model : "?");
+	topo_say(out, room, "%s", *d->tdv_model ? d->tdv_model : "?");
 	if (d->tdv_pci < 0) {
-		say(out, room, ", %s", *d->tdv_transport ? d->tdv_transport : "?");
+		topo_say(out, room, ", %s", *d->tdv_transport ? d->tdv_transport : "?");
 		topo_place_dev(t, dev, &pl);
 		for (size_t i = 0; i < t->t_ndev; i++)
 			if (t->t_dev[i].tdv_kind == TOPO_NIC &&
 			    show_within(&pl, t->t_dev[i].tdv_pci))
-				say(out, room, " by %s", t->t_dev[i].tdv_name);
+				topo_say(out, room, " by %s", t->t_dev[i].tdv_name);
 	}
 	if (strcmp(d->tdv_state, "live") != 0)
-		say(out, room, ", %s", *d->tdv_state ? d->tdv_state : "state not known");
+		topo_say(out, room, ", %s", *d->tdv_state ? d->tdv_state : "state not known");
 	for (size_t i = 0; i < t->t_nblock; i++)
 		if (show_namespace(t, i, dev))
-			say(out, room, ", %s %.0fG", t->t_block[i].b_name,
-			    (double)t->t_block[i].b_bytes / 1e9);
+			topo_say(out, room, ", %s %.0fG", t->t_block[i].b_name,
+				 (double)t->t_block[i].b_bytes / 1e9);
 }
 
 static void nic_words(const struct topo *t, size_t dev, char *out, size_t room)
@@ -128,9 +128,9 @@ static void nic_words(const struct topo *t, size_t dev, char *out, size_t room)
 
 		if (p->r_dev != (int)dev)
 			continue;
-		say(out, room, "%s%s/%u %s %s%s", comma, p->r_name, p->r_port,
-		    *p->r_layer ? p->r_layer : "?", rate(p->r_mbps, r),
-		    p->r_active ? "" : " not active");
+		topo_say(out, room, "%s%s/%u %s %s%s", comma, p->r_name, p->r_port,
+			 *p->r_layer ? p->r_layer : "?", rate(p->r_mbps, r),
+			 p->r_active ? "" : " not active");
 		comma = ", ";
 	}
 	for (size_t i = 0; i < t->t_nnet; i++) {
@@ -138,13 +138,13 @@ static void nic_words(const struct topo *t, size_t dev, char *out, size_t room)
 
 		if (n->n_dev != (int)dev)
 			continue;
-		say(out, room, "%s%s", comma, n->n_name);
+		topo_say(out, room, "%s%s", comma, n->n_name);
 		if (n->n_mbps)
-			say(out, room, " %s", rate(n->n_mbps, r));
-		say(out, room, "%s", n->n_up ? "" : " not up");
+			topo_say(out, room, " %s", rate(n->n_mbps, r));
+		topo_say(out, room, "%s", n->n_up ? "" : " not up");
 		for (size_t k = 0; k < t->t_naddr; k++)
 			if (t->t_addr[k].a_net == (int)i)
-				say(out, room, " %s", show_ip(&t->t_addr[k], ip));
+				topo_say(out, room, " %s", show_ip(&t->t_addr[k], ip));
 		comma = ", ";
 	}
 }
@@ -161,10 +161,10 @@ static void topo_words(const struct topo *t, size_t dev, char *out, size_t room)
 		return;
 	}
 	if (p)
-		say(out, room, "%s %04x:%04x", vendor ? vendor : "vendor", p->p_vendor,
-		    p->p_device);
+		topo_say(out, room, "%s %04x:%04x", vendor ? vendor : "vendor", p->p_vendor,
+			 p->p_device);
 	else
-		say(out, room, "not on PCI");
+		topo_say(out, room, "not on PCI");
 	if (d->tdv_kind == TOPO_NIC)
 		nic_words(t, dev, out, room);
 }
@@ -323,7 +323,7 @@ static void near_table(const struct topo *t, const struct near *n)
 
 /* ---- the command ---- */
 
-static void usage(FILE *f)
+static void topo_usage(FILE *f)
 {
 	fputs("usage: weft topo [--json] [--sysfs PATH] [--near STORE | --record FILE]\n"
 	      "  --sysfs PATH   a recorded machine, or a folder like /sys\n"
@@ -337,7 +337,7 @@ static void usage(FILE *f)
 static int usage_error(const char *what)
 {
 	fprintf(stderr, "weft: %s\n", what);
-	usage(stderr);
+	topo_usage(stderr);
 	return EXIT_USAGE;
 }
 
@@ -415,10 +415,10 @@ int topo_command(int argc, char **argv, bool json)
 			file = optarg;
 			break;
 		case 'h':
-			usage(stdout);
+			topo_usage(stdout);
 			return EXIT_DONE;
 		default:
-			usage(stderr);
+			topo_usage(stderr);
 			return EXIT_USAGE;
 		}
 	}

@@ -491,7 +491,7 @@ static int join_plan(struct join *jn)
 	return cluster_look(p, unit);
 }
 
-static int join_refused(struct join *jn, const struct ticket_answer *tx)
+static int cluster_join_refused(struct join *jn, const struct ticket_answer *tx)
 {
 	const char *name = jn->jn_ticket.jo_name;
 
@@ -525,7 +525,7 @@ static int join_ask(struct join *jn, ctl_token_step step, struct ticket_answer *
 
 	if (ticket_ask(&jn->jn_ticket, jn->jn_secret, step, tx, why, sizeof(why)))
 		return plan_refuse(&jn->jn_plan, "%s", why);
-	return tx->tx_status == CTL_OK ? EXIT_DONE : join_refused(jn, tx);
+	return tx->tx_status == CTL_OK ? EXIT_DONE : cluster_join_refused(jn, tx);
 }
 
 /* The token and the clocks; uses nothing up. */
@@ -642,7 +642,7 @@ static int join_wait(struct join *jn)
 	return EXIT_FAILED;
 }
 
-static int join_run(struct join *jn)
+static int cluster_join_run(struct join *jn)
 {
 	struct plan *p = &jn->jn_plan;
 	int rc = EXIT_DONE;
@@ -691,7 +691,7 @@ int cmd_cluster_join(char **args)
 	if (!rc)
 		rc = join_checks(&jn);
 	if (!rc)
-		rc = join_run(&jn);
+		rc = cluster_join_run(&jn);
 	sodium_memzero(&jn.jn_ticket, sizeof(jn.jn_ticket));
 	sodium_memzero(jn.jn_secret, sizeof(jn.jn_secret));
 	return plan_end(&jn.jn_plan, rc);

@@ -17,7 +17,7 @@ static void candidate(const char *typed, const char *what, const char *text)
 		printf("%s\t%.*s\n", what, (int)strcspn(text, "\n;:.("), text);
 }
 
-static json_t *ask(const char *target)
+static json_t *complete_ask(const char *target)
 {
 	struct http_answer ha = {0};
 	json_t *j = NULL;
@@ -39,7 +39,7 @@ static bool is_plain(const char *s)
 
 static void complete_names(const char *typed, const char *target, const char *list)
 {
-	json_t *j = ask(target);
+	json_t *j = complete_ask(target);
 	const json_t *e;
 	size_t i;
 

@@ -26,7 +26,7 @@ static int help_width(void)
 	return n < 40 ? 40 : n > WIDTH_DEFAULT ? WIDTH_DEFAULT : n;
 }
 
-static void put(FILE *f, const char *left, int indent, const char *text)
+static void help_put(FILE *f, const char *left, int indent, const char *text)
 {
 	int column = fprintf(f, "  %s", left);
 
@@ -51,7 +51,7 @@ static void put_noun(FILE *f, const struct command *first)
 			n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s", n ? ", " : "",
 					      c->c_verb ? c->c_verb : "(none)");
 	}
-	put(f, first->c_noun, TEXT_COLUMN, text);
+	help_put(f, first->c_noun, TEXT_COLUMN, text);
 }
 
 void help_summary(FILE *f)
@@ -103,7 +103,7 @@ static void put_option(FILE *f, const struct weft_opt *o, const char *text)
 		snprintf(shorter, sizeof(shorter), "-%c, ", o->o_short);
 	snprintf(left, sizeof(left), "%s--%s%s%s", shorter, o->o_name, o->o_arg ? " " : "",
 		 o->o_arg ? o->o_arg : "");
-	put(f, left, OPTION_COLUMN, text);
+	help_put(f, left, OPTION_COLUMN, text);
 }
 
 /* True when the text has the word, whole. */
@@ -161,7 +161,7 @@ void help_noun(FILE *f, const char *noun)
 			continue;
 		snprintf(left, sizeof(left), "%s%s%s", c->c_verb ? c->c_verb : "(none)",
 			 *c->c_args ? " " : "", c->c_args);
-		put(f, left, OPTION_COLUMN, c->c_what);
+		help_put(f, left, OPTION_COLUMN, c->c_what);
 	}
 	fprintf(f, "\"weft help %s COMMAND\" shows the options of one.\n", noun);
 }

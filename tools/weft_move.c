@@ -57,7 +57,7 @@ static int restripe(const char *path)
 	return rc ? rc : ended;
 }
 
-static int move_one(const json_t *f)
+static int move_ask_one(const json_t *f)
 {
 	json_t *j = NULL;
 	int rc = weft_move_ask(j_str(f, "path"), &j);
@@ -71,8 +71,9 @@ int cmd_move(char **args)
 	int rc;
 
 	if (weft_option("recursive"))
-		return weft_option("from") ? tree_each(args[0], "ds", weft_option("from"), move_one)
-					   : tree_each(args[0], "files", "1", move_one);
+		return weft_option("from")
+			       ? tree_each(args[0], "ds", weft_option("from"), move_ask_one)
+			       : tree_each(args[0], "files", "1", move_ask_one);
 	if (weft_option("stripes") || weft_option("unit"))
 		return restripe(args[0]);
 	rc = weft_move_ask(args[0], &j);

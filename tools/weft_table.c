@@ -207,7 +207,7 @@ static void measure(const struct table *t, struct shown *s, bool *filled)
 	}
 }
 
-static void show(struct shown *s, unsigned column)
+static void table_show(struct shown *s, unsigned column)
 {
 	for (unsigned i = 0; i < s->s_n; i++)
 		if (s->s_column[i] == column)
@@ -225,7 +225,7 @@ static void show_picked(const struct table *t, struct shown *s, const char *name
 		for (unsigned c = 0; c < t->t_ncolumns; c++)
 			if (strlen(t->t_columns[c].co_name) == n &&
 			    !strncasecmp(t->t_columns[c].co_name, names, n))
-				show(s, c);
+				table_show(s, c);
 		names += n + (names[n] == ',');
 	}
 }
@@ -295,7 +295,7 @@ static void choose(const struct table *t, struct shown *s)
 	for (unsigned c = 0; c < t->t_ncolumns && (!names || names[0] == '+'); c++)
 		if (!(t->t_columns[c].co_flags & COL_MORE) &&
 		    (filled[c] || !(t->t_columns[c].co_flags & COL_FILLED)))
-			show(s, c);
+			table_show(s, c);
 	if (most)
 		drop_for_room(t, s, most);
 	if (names)

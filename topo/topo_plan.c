@@ -75,8 +75,8 @@ static void topo_plan_nodes_find(const struct topo *t, const cpu_set_t *usable, 
 
 /* Returns the nearest of the nodes that use() accepts, the first of equals, or -1 if there is
  * none. */
-static int nearest(const struct topo *t, const struct topo_plan *p, int id,
-		   bool (*use)(const struct topo_plan_node *n))
+static int plan_nearest(const struct topo *t, const struct topo_plan *p, int id,
+			bool (*use)(const struct topo_plan_node *n))
 {
 	unsigned least = 0;
 	int best = -1;
@@ -125,7 +125,7 @@ static uint64_t nodes_of(const struct topo *t, const struct topo_plan *p,
 
 		if (!topo_plan_known(t, id))
 			return 0;
-		bits |= 1ull << nearest(t, p, id, any);
+		bits |= 1ull << plan_nearest(t, p, id, any);
 	}
 	return bits;
 }
@@ -224,8 +224,9 @@ static void serves_deal(const struct topo *t, struct topo_plan *p)
 	for (unsigned i = 0; i < p->tp_nnodes; i++)
 		p->tp_node[i].pn_serves |= p->tp_node[i].pn_threads;
 	for (unsigned i = 0; i < p->tp_nnodes; i++) {
-		int helps = p->tp_node[i].pn_naddrs ? -1
-						    : nearest(t, p, p->tp_node[i].pn_id, has_addrs);
+		int helps = p->tp_node[i].pn_naddrs
+				    ? -1
+				    : plan_nearest(t, p, p->tp_node[i].pn_id, has_addrs);
 
 		if (helps >= 0)
 			p->tp_node[helps].pn_serves |= p->tp_node[i].pn_threads;
