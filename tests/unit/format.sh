@@ -40,6 +40,11 @@ pages() {
 		find docs tests tools .ci -name '*.md' 2>/dev/null
 	} | sed 's,^\./,,' | sort)
 }
+# lists TREE: its lists of files, and its manual pages.
+lists() {
+	(cd "$1" && find . \( -name Makefile.am -o -name room.am -o -path './docs/*.[1-8]' \) \
+		! -path './build*' 2>/dev/null | sed 's,^\./,,' | sort)
+}
 # long TREE LIST...: prints the lines that are too long, of the files that the LISTs print.
 long() {
 	local list
@@ -92,6 +97,15 @@ printf '#!/usr/bin/python3\nx = 1\n' >"$plant/tests/bare"
 printf '# %s\n%s\n' "$(printf 'ä%.0s' {1..98})" "$(printf 'ä%.0s' {1..101})" >"$plant/README.md"
 [ "$(long "$plant" scripts pages | tr '\n' ' ')" = "tests/wide.py:2 README.md:2 " ]
 report $? "and so they are in scripts and pages"
+mkdir "$plant/docs"
+printf 'x = a.c \\\n\t%s\n' "$(printf 'x%.0s' {1..92})" >"$plant/base/room.am"
+printf '.TH X 1\n' >"$plant/docs/x.1"
+[ -z "$(long "$plant" lists)" ]
+report $? "lists of files and manual pages with 100 columns are good"
+printf 'x = a.c \\\n\t%s\n' "$(printf 'x%.0s' {1..93})" >"$plant/base/room.am"
+printf '.TH X 1\n.BI %s\n' "$(printf 'x%.0s' {1..97})" >"$plant/docs/x.1"
+[ "$(long "$plant" lists | tr '\n' ' ')" = "base/room.am:2 docs/x.1:2 " ]
+report $? "a list of files and a manual page with more are found"
 [ "$(unlicensed "$plant" | tr '\n' ' ')" = "base/bad.c tests/bare " ]
 report $? "and so is a script that names none"
 [ "$(scripts "$top" | wc -l)" -gt 200 ]
@@ -100,9 +114,9 @@ found=$(deviating "$top" | head -20)
 [ -z "$found" ]
 report $? "clang-format has nothing to change"
 [ -z "$found" ] || echo "$found" | sed 's/^/# /'
-found=$(long "$top" sources scripts pages | head -20)
+found=$(long "$top" sources scripts pages lists | head -20)
 [ -z "$found" ]
-report $? "no line of code, scripts and pages has more than 100 columns"
+report $? "no line of code, scripts, pages and lists of files has more than 100 columns"
 [ -z "$found" ] || echo "$found" | sed 's/^/# /'
 found=$(unlicensed "$top" | head -20)
 [ -z "$found" ]
