@@ -135,9 +135,9 @@ namesakes() {
 		2>/dev/null) | sed 's:.*/::' | sort | uniq -d
 }
 
-# statics TREE: prints the names of static functions that several C files of the rooms have, and
-# these files. A backtrace, or a search, then says which one it is.
-statics() {
+# static_twins TREE: prints the names of static functions that several C files of the rooms have,
+# and these files. A backtrace, or a search, then says which one it is.
+static_twins() {
 	(cd "$1" && find addr base common topo proto kv pg mds ds client tools -name '*.c' \
 		2>/dev/null | sort | xargs -r awk '
 		/^static [^=;]*[a-z0-9_]\(/ && !/__attribute__/ {
@@ -367,10 +367,10 @@ report $? "two files of one name are found"
 echo 'static int base_look(int a)' >"$plant/t/base/lost.c"
 echo 'static bool store_look(void)' >"$plant/t/ds/store/lost.c"
 echo 'static bool store_look(void);' >>"$plant/t/ds/store/lost.c"
-[ -z "$(statics "$plant/t")" ]
+[ -z "$(static_twins "$plant/t")" ]
 report $? "static functions whose names differ are good"
 echo 'static struct a *store_look(struct b *b,' >>"$plant/t/base/lost.c"
-[ "$(statics "$plant/t")" = "store_look: base/lost.c ds/store/lost.c" ]
+[ "$(static_twins "$plant/t")" = "store_look: base/lost.c ds/store/lost.c" ]
 report $? "a name of static functions in two files is found"
 rm -r "$plant/t/ds" "$plant/t/client" "$plant/t/tools" "$plant/t/base/lost.h"
 echo 'x = base/found.c' >"$plant/t/Makefile.am"
@@ -497,7 +497,7 @@ found=$(misplaced "$top")
 [ -z "$found" ]
 report $? "each room lists its own files, each once"
 [ -z "$found" ] || echo "$found" | sed 's/^/# /'
-found=$(statics "$top")
+found=$(static_twins "$top")
 [ -z "$found" ]
 report $? "each static function of the rooms has a name of its own"
 [ -z "$found" ] || echo "$found" | sed 's/^/# /'
