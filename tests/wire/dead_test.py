@@ -42,6 +42,8 @@ def test_killed_it_is_dead_in_a_second_and_writers_go_on_without_it(w):
     check(x.get(), [x.uuids[1]], "what a new layout names")
     eventually(lambda: x.gone, what="CB_NOTIFY_DEVICEID")
     check(x.gone, [({2}, x.uuids[0])], "DELETE")
+    took = watch.took()
+    check(took < 4.5, True, f"before a lease of 5 s could end, not after {took:.1f} s")
 
 
 def test_one_that_says_nothing_is_dead_after_a_while(w):
@@ -219,11 +221,14 @@ def test_the_administrators_word(w):
     check(ds.write(fh, 0, b"y" * 5000).status, 0)
     check("is alive" in weft(w, "ds", "forget", name, want=1), True,
           "an alive one is not forgotten")
+    watch = Watch(*pids(w))
     got = weft(w, "ds", "kill", name)
     check((got["state"], got["alive"], abs(got["since_at"] - time.time()) < 60),
           ("killed", False, True))
     eventually(lambda: x.recalls, 30, "recall")
     eventually(lambda: ds.write(fh, 0, b"z" * 5000).status == 13, what="the end of its lease")
+    took = watch.took()
+    check(took < 10, True, f"its lease of 30 s is ended, and not over after {took:.1f} s")
     check(x.get(), [x.uuids[1]])
     check(weft(w, "ds", "kill", name)["since_at"], got["since_at"], "said twice")
     w.restart()

@@ -452,4 +452,4 @@ def restart_of_a_data_server_is_survived(w):
 
 if __name__ == "__main__":
     # No grace ends by itself while a client still reclaims, however slow the machine.
-    harness.main(globals(), parts=2, settings=CALM, restarted=[*CALM, "mds.grace=60s"])
+    harness.main(globals(), parts=2, settings=CALM, restarted=[*CALM, "mds.grace=300s"])
