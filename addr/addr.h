@@ -19,8 +19,8 @@
  *
  * Caveats. The kernel marks each address with who made it (IFA_PROTO, Linux 5.18): that is how the
  * next start knows what a former run left; an older kernel cannot do it, and HOLD fails there.
- * Without CONFIG_INET_DIAG_DESTROY, what this node closed before stays (addr_closed_end). Only
- * Ethernet interfaces get announcements.
+ * What this node closed before stays without CONFIG_INET_DIAG_DESTROY, and in part on kernels
+ * before 6.11, 6.6.84 and 6.1.132 (addr_closed_open). Only Ethernet interfaces get announcements.
  */
 #ifndef ADDR_ADDR_H
 #define ADDR_ADDR_H
@@ -98,10 +98,11 @@ const char *addr_ip_text(const struct addr_ip *ip, char *buf);
 struct mnl_socket;
 struct nlmsghdr;
 int addr_net_open(void);
-/* For all of netlink (bus: NETLINK_ROUTE, ...): a socket, which is never closed. */
-int addr_net_connect(struct mnl_socket **out, int bus);
+/* For all of netlink (bus: NETLINK_ROUTE, ...): a socket, on which an answer takes at most ms
+ * milliseconds. */
+int addr_net_connect(struct mnl_socket **out, int bus, int ms);
 /* Sends the question and takes all answers; fn may be NULL and must not ask. -EAGAIN: what the
- * kernel listed changed meanwhile, so some may be missing. */
+ * kernel listed changed meanwhile, so some may be missing. -ETIMEDOUT: an answer did not come. */
 int addr_net_talk(struct mnl_socket *to, struct nlmsghdr *q,
 		  void (*fn)(void *arg, const struct nlmsghdr *h), void *arg);
 /* Puts the address on its interface, marked as ours. -EEXIST: it is there already; -ENODEV: there
@@ -135,12 +136,22 @@ int addr_filter_set(const struct addr_place *places, unsigned n);
 
 /* ---- closed.c: what this kernel still has of connections that ended, by sock_diag. ---- */
 
+/* Tries on the loopback interface whether this kernel ends orphans, the sockets whose FIN has no
+ * ACK yet. Linux before 6.11, 6.6.84 and 6.1.132 says that it did, and keeps them for ever, as it
+ * takes their timer: there they are left alone, and end in 100 s by themselves. Linux mended it
+ * with "tcp: fix forever orphan socket caused by tcp_abort". Takes at most 1 s, mostly 1 ms.
+ * 0; -EOPNOTSUPP: it does not; or another errno: not known, so they are left alone too. */
+int addr_closed_open(void);
 /* Ends the connections to this address and these ports that no program has any more. A process that
  * ended when its address was elsewhere leaves them for minutes: the kernel sends their FIN again
  * and again, and nobody hears it. A peer that has the same port again, at the former node, would
  * answer the tickle, and one of these would answer that, with an ACK in place of a reset.
- * Returns how many ended, or a negative errno: some may be left. */
-int addr_closed_end(const struct addr_ip *ip, const uint16_t *ports, unsigned nports);
+ * left: milliseconds that this may take, and what is left of them then; one list of the kernel is
+ * always taken to its end.
+ * Returns how many ended, or a negative errno: some may be left. -EOPNOTSUPP: this kernel does not
+ * end them, or not all; -ETIME, -ETIMEDOUT: it took too long, and the next one would too. */
+int addr_closed_end(const struct addr_ip *ip, const uint16_t *ports, unsigned nports,
+		    int64_t *left);
 
 /* ---- tickle.c: the rows that are to be tickled. ---- */
 

@@ -347,6 +347,13 @@ static void open_all(const struct addr_place *conf, unsigned n)
 	rc = place_open(conf, n, opts.wait_ms, opts.keep, now_ms());
 	if (rc < 0)
 		die("cannot see what a former run left", strerror(-rc));
+	rc = addr_closed_open();
+	if (rc < 0)
+		log_warn("this kernel does not end connections whose FIN nobody has answered: %s. "
+			 "What this node closed while an address was elsewhere stays for 100 s; a "
+			 "client that comes back with the same port may wait for half a minute. "
+			 "Linux 6.11, 6.6.84 and 6.1.132 do it",
+			 strerror(-rc));
 	if (listen(listen_fd, HOLDERS) < 0)
 		die(opts.socket, strerror(errno));
 }

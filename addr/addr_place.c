@@ -14,6 +14,8 @@
 #define REMOVE_MS   200		      /* between two tries to take an address away */
 #define REMIND_MS   60000	      /* between two log lines about one that does not go */
 #define CLOSE_TRIES 10		      /* to take away what is left at the end */
+/* For what a former life closed: its holder waits for the answer, and others to be heard. */
+#define CLOSED_MS 300
 
 static struct addr_place places[ADDR_PLACES];
 static unsigned nplaces;
@@ -275,10 +277,10 @@ static int put_all(struct addr_place **taken, unsigned n, char *err, size_t errl
 }
 
 /* Before the address comes: what a former life of this node left must not answer for the new one.
- * The holder can do without: few peers have the same port again. */
-static void end_closed(const struct addr_place *pl)
+ * The holder can do without: few peers have the same port again. false: no time is left. */
+static bool end_closed(const struct addr_place *pl, int64_t *left)
 {
-	int rc = addr_closed_end(&pl->pl_ip, pl->pl_ports, pl->pl_nports);
+	int rc = addr_closed_end(&pl->pl_ip, pl->pl_ports, pl->pl_nports, left);
 	char ip[ADDR_TEXT];
 
 	addr_ip_text(&pl->pl_ip, ip);
@@ -286,16 +288,18 @@ static void end_closed(const struct addr_place *pl)
 		log_info("%s: %d connections that a former life of this node closed have ended", ip,
 			 rc);
 	else if (rc < 0)
-		log_warn("%s: the kernel does not end the connections that a former life of this "
+		log_warn("%s: the kernel does not end all connections that a former life of this "
 			 "node closed: %s. A client that has the same port again may wait for "
 			 "half a minute",
 			 ip, strerror(-rc));
+	return rc != -ETIME && rc != -ETIMEDOUT;
 }
 
 int place_hold(struct addr_holder *h, const struct addr_msg *m, int64_t now, char *err,
 	       size_t errlen)
 {
 	struct addr_place *taken[ADDR_PLACES];
+	int64_t left = CLOSED_MS;
 	int rc;
 
 	for (unsigned i = 0; i < m->m_nips; i++) {
@@ -317,7 +321,8 @@ int place_hold(struct addr_holder *h, const struct addr_msg *m, int64_t now, cha
 	}
 	rc = filter();
 	for (unsigned i = 0; i < m->m_nips && rc >= 0; i++)
-		end_closed(taken[i]);
+		if (!end_closed(taken[i], &left))
+			break;
 	if (rc < 0)
 		snprintf(err, errlen, "nftables does not take the table");
 	else

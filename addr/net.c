@@ -18,13 +18,14 @@
  * is taken from in one call. */
 #define LIST_TRIES 10
 #define MARKS	   16
+#define WAIT_MS	   2000 /* for an answer */
 
 static struct mnl_socket *nl;
 static unsigned nl_seq;
 
-int addr_net_connect(struct mnl_socket **out, int bus)
+int addr_net_connect(struct mnl_socket **out, int bus, int ms)
 {
-	const struct timeval most = {.tv_sec = 2};
+	const struct timeval most = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
 	struct mnl_socket *to = mnl_socket_open2(bus, SOCK_CLOEXEC);
 	int err;
 
@@ -42,7 +43,7 @@ int addr_net_connect(struct mnl_socket **out, int bus)
 
 int addr_net_open(void)
 {
-	return addr_net_connect(&nl, NETLINK_ROUTE);
+	return addr_net_connect(&nl, NETLINK_ROUTE, WAIT_MS);
 }
 
 int addr_net_talk(struct mnl_socket *to, struct nlmsghdr *q,
@@ -61,7 +62,8 @@ int addr_net_talk(struct mnl_socket *to, struct nlmsghdr *q,
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return -errno;
+			/* SO_RCVTIMEO. -EAGAIN would be a list that is to be asked for again. */
+			return errno == EAGAIN ? -ETIMEDOUT : -errno;
 		for (int left = (int)n; mnl_nlmsg_ok(h, left); h = mnl_nlmsg_next(h, &left)) {
 			const int *code = mnl_nlmsg_get_payload(h);
 

@@ -110,8 +110,9 @@ int addr_announce(const struct addr_place *pl)
 	return 0;
 }
 
-int addr_closed_end(const struct addr_ip *ip, const uint16_t *ports, unsigned nports)
+int addr_closed_end(const struct addr_ip *ip, const uint16_t *ports, unsigned nports, int64_t *left)
 {
+	(void)left;
 	(void)ip;
 	(void)ports;
 	(void)nports;

@@ -415,6 +415,30 @@ def test_what_a_node_closed_before_does_not_answer_a_tickled_peer():
         check(other.recv(1), b"x")
 
 
+def test_what_a_program_shut_down_stays():
+    """The kernel has such a connection in a state of closed ones, and the program reads on."""
+    with world(1, 3) as ((n1, c), folder), addrs([n1], folder) as (a,):
+        # This kernel ends orphans, and weft-addr has seen it.
+        check("this kernel does not end" in a.said(), False, a.said())
+        h = a.holder()
+        h.ask(HOLD)
+        servers = {ip: n1.listen(ip, 2049) for ip in (V4, V6)}
+        h.ask("LISTENING")
+        mine = {ip: bound(c, ip, 903) for ip in servers}
+        kept = {ip: s.accept()[0] for ip, s in servers.items()}
+        for s in kept.values():
+            s.shutdown(socket.SHUT_WR)
+        eventually(lambda: states(n1, 903) == {5}, what="FIN_WAIT2 at node 1")
+        h.close()
+        h = a.holder()
+        eventually(lambda: h.states()[V4] == "waiting", what="an address that waits")
+        h.ask(HOLD)
+        check(states(n1, 903), {5}, "half-closed connections")
+        for ip, s in mine.items():
+            s.send(b"x")
+            check(kept[ip].recv(1), b"x", ip)
+
+
 def test_many_rows_are_sent_at_a_rate():
     with world(1, 3) as ((n1, c), folder), addrs([n1], folder) as (a,):
         h = a.holder()
