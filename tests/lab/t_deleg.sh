@@ -15,6 +15,12 @@ for times in false true; do
 		sleep 0.1
 	done
 	flag closed
+	end=$((SECONDS + 60))
+	until [ "$(metric mds weft_mds_delegations)" = 5 ] || [ $SECONDS -ge $end ]; do
+		sleep 0.1
+	done
+	same "each file has a delegation" "$(metric mds weft_mds_delegations)" 5
+	flag given
 	wait_flag held 120
 	opens=$(metric mds weft_mds_op_total op=OPEN)
 	flag reopen
