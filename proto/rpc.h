@@ -248,6 +248,7 @@ struct rpc_req {
 	struct loop *q_loop;
 	struct rpc_client *q_client;	 /* the client in which it waits for a connection */
 	uint32_t q_timeout_ms, q_opened; /* store_lease_opened when its time began */
+	uint32_t q_limit_ms; /* rs_quiet_ms: q_timeout_ms, with what it waited for a connection */
 	uint64_t q_sent_ns;		 /* loop_now_ns when it went to its connection */
 	int q_err;			 /* error with which the timer ends it */
 	/* during q_done: payload went straight from or to memory of rpc_rdma_memory_add */

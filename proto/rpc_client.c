@@ -74,7 +74,7 @@ static void wait_add(struct rpc_client *cl, struct rpc_req *q, uint32_t timeout_
 	else
 		cl->cl_wait = q;
 	cl->cl_wait_last = q;
-	q->q_timeout_ms = timeout_ms;
+	q->q_timeout_ms = q->q_limit_ms = timeout_ms;
 	q->q_opened = store_lease_opened(rpc_loop_get(cl->cl_loop)->rl_lease);
 	if (timeout_ms)
 		loop_timer_start(cl->cl_loop, &q->q_timer, timeout_ms);

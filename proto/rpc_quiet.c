@@ -109,9 +109,9 @@ bool rpc_quiet_again(struct rpc_req *q)
 	const struct rpc_quiet *qt = q->q_conn ? q->q_conn->rcn_quiet : NULL;
 
 	if (!qt || q->q_err != -ETIMEDOUT ||
-	    qt->qt_passed_ns >= q->q_sent_ns + q->q_timeout_ms * 500000ull)
+	    qt->qt_passed_ns >= q->q_sent_ns + q->q_limit_ms * 500000ull)
 		return false;
-	loop_timer_start(q->q_loop, &q->q_timer, q->q_timeout_ms);
+	loop_timer_start(q->q_loop, &q->q_timer, q->q_limit_ms);
 	return true;
 }
 

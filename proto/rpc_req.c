@@ -166,6 +166,8 @@ void rpc_req_send(struct rpc_conn *c, struct rpc_req *q, uint32_t timeout_ms)
 	q->q_sent_ns = loop_now_ns(c->rcn_loop);
 	q->q_err = -ETIMEDOUT;
 	q->q_timeout_ms = timeout_ms;
+	if (!q->q_limit_ms)
+		q->q_limit_ms = timeout_ms;
 	q->q_opened = store_lease_opened(c->rcn_rl->rl_lease);
 	if (timeout_ms)
 		loop_timer_start(c->rcn_loop, &q->q_timer, timeout_ms);

@@ -19,6 +19,7 @@ struct call {
 };
 
 static struct rpc_client *cl;
+static struct rpc_conn *conn;
 static int downs;
 static struct call calls[4096];
 static unsigned ncalls;
@@ -30,6 +31,13 @@ static bool stepped;
 static int lfd = -1, pfd = -1;
 static size_t taken;
 
+static void cl_up(struct rpc_client *c, struct rpc_conn *up, void *arg)
+{
+	(void)c;
+	(void)arg;
+	conn = up;
+}
+
 static void cl_down(struct rpc_client *c, int err, void *arg)
 {
 	(void)c;
@@ -38,7 +46,7 @@ static void cl_down(struct rpc_client *c, int err, void *arg)
 	downs++;
 }
 
-static const struct rpc_client_ops ops = {.cl_down = cl_down};
+static const struct rpc_client_ops ops = {.cl_up = cl_up, .cl_down = cl_down};
 
 static void client_make(uint32_t quiet_ms)
 {
@@ -227,6 +235,29 @@ START_TEST(a_call_that_was_not_passed_over_may_wait)
 }
 END_TEST
 
+/* It had waited for its connection, and little of its time was left when it was sent. */
+START_TEST(half_of_the_limit_is_half_of_all_of_it)
+{
+	uint64_t began;
+
+	client_make(20000);
+	call(P_NULL, 0, 30000);
+	ck_assert(run_until(first_over, MANY_MS));
+	ck_assert_int_eq(calls[0].err, 0);
+	ck_assert_uint_eq(calls[0].q.q_limit_ms, 30000);
+	ncalls = 0;
+	calls[0].over = false;
+	began = clock_mono_ms();
+	rpc_req_init(&calls[ncalls].q, PROG, 3, P_BLACKHOLE, NULL, 0, done);
+	calls[ncalls].q.q_limit_ms = 1200;
+	rpc_req_send(conn, &calls[ncalls++].q, 100);
+	ck_assert(run_until(first_over_and_more_calls, MANY_MS));
+	ck_assert_int_eq(calls[0].err, -ETIMEDOUT);
+	ck_assert_uint_ge(calls[0].ms - began + 20, 600);
+	ck_assert_int_eq(downs, 0);
+}
+END_TEST
+
 static bool take(void)
 {
 	static uint8_t buf[PIECE];
@@ -278,6 +309,7 @@ int main(void)
 	tcase_add_test(tc, replies_to_others_keep_a_connection);
 	tcase_add_test(tc, a_call_ends_alone_when_later_ones_were_answered);
 	tcase_add_test(tc, a_call_that_was_not_passed_over_may_wait);
+	tcase_add_test(tc, half_of_the_limit_is_half_of_all_of_it);
 	suite_add_tcase(s, tc);
 	tc = tcase_create("bytes");
 	tcase_add_checked_fixture(tc, socket_setup, teardown);
