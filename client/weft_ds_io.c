@@ -182,8 +182,12 @@ static void ds_reply(struct rpc_req *q, int err, struct xdr_in *x)
 			dc->dc_err = -EPROTO;
 	}
 	dc->dc_passed = err == -ETIMEDOUT && q->q_conn;
-	if (dc->dc_passed && dc->dc_rdma)
-		rpc_conn_close(q->q_conn); /* this gives the payload back as well */
+	/* A server does not begin a WRITE of a connection that has ended. Over RDMA this gives the
+	 * payload back as well. */
+	if (dc->dc_passed && (dc->dc_rdma || dc->dc_proc == NFS3_WRITE)) {
+		rpc_conn_close(q->q_conn);
+		dc->dc_passed = false;
+	}
 	ds_call_put_down(dc);
 }
 
