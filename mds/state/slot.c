@@ -26,7 +26,8 @@
  * first, then the request reads whether the session is dead, and ends it if no other thread did.
  *
  * A lease that has run out (st_lapse.c). The mark goes the same way: a tick sets it and then reads
- * the slots, and a request that finds it does not begin before the client's record is right.
+ * the slots, and a request that finds it does not begin before the client's record is right. A
+ * retry is not answered before that either: it renews the lease first and then reads the mark.
  *
  * Limit. At the limit the first slots of every session serve as always. In other slots, a request
  * whose reply must be cached gets NFS4ERR_DELAY. So at most the limit and ST_SLOTS_LEAST replies
@@ -472,10 +473,15 @@ nfsstat4 st_slot_take(struct st *st, struct st_session *s, struct st_seq *q)
 		return status;
 	if (!q->sq_retry)
 		return slot_begin(st, s, q);
-	if (!q->sq_sl->sl_fresh)
-		return NFS4_OK;
+	if (!q->sq_sl->sl_fresh) {
+		/* In this order: a tick sets the mark and then reads when the client was heard. */
+		st_client_renew(st, s->se_client);
+		q->sq_lapsed = st_client_lapsed(s->se_client);
+		if (!q->sq_lapsed)
+			return NFS4_OK;
+	}
 	st_slot_let(q->sq_sl);
-	return NFS4ERR_SEQ_MISORDERED;
+	return q->sq_lapsed ? NFS4ERR_DELAY : NFS4ERR_SEQ_MISORDERED;
 }
 
 void st_slot_let(struct st_slot *sl)

@@ -92,9 +92,8 @@ struct st_seq {
  * In an RCU read section. NFS4_OK: the caller has sq_sl. For a retry of the slot's last request
  * (sq_retry) it has sq_sl only until st_slot_let, which must follow soon. For a new request the
  * slot is busy until st_slot_done, and its session stays until then. DELAY: the same request is
- * under way, there is no room or memory, or the client is being evicted, or sq_lapsed.
- * SEQ_MISORDERED; BADSLOT;
- * BADSESSION: the session went meanwhile; or sq_refused.
+ * under way, there is no room or memory, or the client is being evicted, or sq_lapsed (of a retry
+ * too). SEQ_MISORDERED; BADSLOT; BADSESSION: the session went meanwhile; or sq_refused.
  */
 nfsstat4 st_slot_take(struct st *st, struct st_session *s, struct st_seq *q);
 void st_slot_let(struct st_slot *sl);

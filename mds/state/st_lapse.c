@@ -9,9 +9,10 @@
  * Two rules keep a client that lives from being taken for one that does not:
  * - The record says that the lease has run out only when another client was heard after that. A
  *   server that was itself cut off hears nobody, and knows nothing of its clients.
- * - A request of the client begins when the record does not say so any more, in a transaction that
- *   is durable. So no client that has had an answer is taken for one past its lease. The other way
- *   round does no harm: grace waits for a client in vain, at most for mds.grace.
+ * - A request of the client begins, and a retry is answered, when the record does not say so any
+ *   more, in a transaction that is durable. So no client that has had an answer is taken for one
+ *   past its lease. The other way round does no harm: grace waits for a client in vain, at most for
+ *   mds.grace.
  *
  * cl_lapses: in the low two bits the state, above them how often the lease has run out. Between a
  * tick and the committer the state decides: a transaction notes the end of the lease only while it

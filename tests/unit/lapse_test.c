@@ -171,6 +171,54 @@ START_TEST(a_client_that_is_back_wins)
 END_TEST
 
 static struct st_session *session;
+
+static void session_setup(uint32_t slots)
+{
+	session = st_session_new(&st, client);
+	ck_assert_ptr_nonnull(session);
+	st_slots_grant(&st, session, slots);
+	st_session_publish(&st, session);
+}
+
+static nfsstat4 takes(struct st_seq *q)
+{
+	nfsstat4 status;
+
+	urcu_memb_read_lock();
+	status = st_slot_take(&st, session, q);
+	urcu_memb_read_unlock();
+	return status;
+}
+
+START_TEST(a_retry_is_answered_when_the_record_is_right)
+{
+	struct st_seq first = {.sq_seq = 1}, retry = first;
+	uint32_t turn;
+
+	session_setup(SENDERS);
+	ck_assert_int_eq(takes(&first), NFS4_OK);
+	st_slot_done(&st, session, first.sq_sl, calloc(1, 1), 1);
+	falls_silent();
+	atomic_store(&st.st_heard_ns, UINT64_MAX);
+	ck_assert(lapses());
+	ck_assert_int_eq(takes(&retry), NFS4ERR_DELAY);
+	ck_assert(retry.sq_lapsed);
+	st_back_begin(client, &turn);
+	st_back_done(&st, client->cl_id, turn);
+	/* Then the kept reply answers it. */
+	retry = (struct st_seq){.sq_seq = 1};
+	ck_assert_int_eq(takes(&retry), NFS4_OK);
+	ck_assert(retry.sq_retry && !retry.sq_lapsed && retry.sq_sl->sl_cached);
+	st_slot_let(retry.sq_sl);
+	/* It renews the lease, as any SEQUENCE. */
+	st.st_paused_ns = -UINT64_C(10000000000);
+	ck_assert(st_lease_expired(&st, client));
+	ck_assert_int_eq(takes(&retry), NFS4_OK);
+	st_slot_let(retry.sq_sl);
+	ck_assert(!st_lease_expired(&st, client));
+}
+END_TEST
+
 static _Atomic bool over;
 static _Atomic unsigned in_hand, were_lapsed, came_back;
 
@@ -208,10 +256,7 @@ START_TEST(no_request_is_under_way_when_the_lease_ends)
 
 	st.st_lease_ms = 0; /* whoever asks nothing at this moment is past it */
 	atomic_store(&st.st_heard_ns, UINT64_MAX);
-	session = st_session_new(&st, client);
-	ck_assert_ptr_nonnull(session);
-	st_slots_grant(&st, session, SENDERS);
-	st_session_publish(&st, session);
+	session_setup(SENDERS);
 	for (unsigned i = 0; i < SENDERS; i++) {
 		number[i] = i;
 		ck_assert_int_eq(pthread_create(&t[i], NULL, sends, &number[i]), 0);
@@ -247,6 +292,7 @@ int main(void)
 	tcase_add_test(t, a_record_says_that_the_lease_has_run_out);
 	tcase_add_test(t, only_a_server_that_heard_another_client_since_says_so);
 	tcase_add_test(t, a_client_that_is_back_wins);
+	tcase_add_test(t, a_retry_is_answered_when_the_record_is_right);
 	tcase_add_test(t, no_request_is_under_way_when_the_lease_ends);
 	suite_add_tcase(s, t);
 	return unit_run(s);

@@ -80,6 +80,21 @@ def test_one_that_came_back_before_the_failure_holds_grace(w):
     live.no("SHARE_DENIED", putfh(d), open_("f", BOTH | NO_DELEG))
 
 
+def test_one_whose_retry_was_answered_holds_grace(w):
+    live, back, d, _, f = two(w)
+    back.ok()
+    lapse(w, live)
+    got = back.conn.compound(sequence(back.session.sessionid, back.slots[0], 0, 0))
+    check(err(got.status), "OK", "the retry")
+    w.restart()
+    again(live, True)
+    live.no("GRACE", *makes(d, "new"))
+    again(back)
+    reclaim(back, f, deny=BOTH)
+    back.ok(reclaim_complete())
+    serves(live, *makes(d, "new"))
+
+
 def test_one_past_its_lease_reclaims_while_grace_runs_and_is_waited_for_then(w):
     live, gone, d, _, f = two(w)
     lapse(w, live)
