@@ -105,6 +105,7 @@ struct st {
 	_Atomic uint64_t st_kept;
 	/* recorded clients that grace waits for: they have not finished reclaiming */
 	_Alignas(64) uint32_t st_reclaimers;
+	bool st_none_live;	 /* at the start the leases of all recorded clients had run out */
 	bool st_closing;	 /* grace is being ended: st_records_close */
 	uint64_t st_unclosed_ns; /* when the store last refused that */
 	/* A client that had layouts when the earlier boot ended does not come back as the same

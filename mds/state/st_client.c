@@ -207,8 +207,13 @@ int st_create(struct st **out, struct ns *ns, uint32_t lease_ms, uint32_t grace_
 	if (err < 0)
 		return err;
 	atomic_store(&st->st_in_grace, st->st_records.h_count > 0);
+	st->st_none_live = st->st_records.h_count && !st->st_reclaimers;
 	st->st_orphaned = true; /* orphans that a crash left */
-	if (atomic_load(&st->st_in_grace))
+	if (st->st_none_live)
+		log_info("grace period: %u recorded clients may reclaim; all their leases had run "
+			 "out, and it waits for a lease at most",
+			 st->st_records.h_count);
+	else if (atomic_load(&st->st_in_grace))
 		log_info("grace period: %u recorded clients may reclaim; it waits for %u, whose "
 			 "leases had not run out",
 			 st->st_records.h_count, st->st_reclaimers);
@@ -630,8 +635,8 @@ void st_intents_suspect(struct st *st)
 	}
 }
 
-/* locked: true when a recorded client has neither come back nor finished its reclaims. */
-static bool records_lost(struct st *st)
+/* Looked at: true when a recorded client has neither come back nor finished its reclaims. */
+static bool records_lost(const struct st *st)
 {
 	hash_each(&st->st_records, i, l, next)
 	{
@@ -760,12 +765,22 @@ static bool client_is_over(const struct st *st, struct st_client *c, bool idle, 
 	return st_silent_over(c, now, (st->st_lease_ms + kept) * 1000000ull);
 }
 
+/* Where all were past their lease, one that is still there gets a lease to find the server: no
+ * recorded client waits for that. Where one was not, grace waits for its reclaims alone. */
+static bool grace_waits(const struct st *st, uint64_t now)
+{
+	uint64_t took = st_since(st->st_started_ns, now);
+
+	if (took > st->st_grace_ms * 1000000ull)
+		return false;
+	return st->st_reclaimers ||
+	       (st->st_none_live && records_lost(st) && took <= st->st_lease_ms * 1000000ull);
+}
+
 static bool grace_is_over(const struct st *st, uint64_t now)
 {
 	return atomic_load(&st->st_in_grace) && !st->st_closing &&
-	       st_since(st->st_unclosed_ns, now) > UNCLOSED_NS &&
-	       (st->st_reclaimers == 0 ||
-		st_since(st->st_started_ns, now) > st->st_grace_ms * 1000000ull);
+	       st_since(st->st_unclosed_ns, now) > UNCLOSED_NS && !grace_waits(st, now);
 }
 
 /* Called with st_look_lock: returns whether the tick needs the lock of all. Quota that an idle

@@ -170,6 +170,69 @@ START_TEST(a_client_that_is_back_wins)
 }
 END_TEST
 
+/* The next start, with the records that are there. */
+static struct st *starts(void)
+{
+	struct st *next;
+
+	ck_assert_int_eq(st_create(&next, ns, 100000, 300000, 0), 0);
+	ck_assert(st_in_grace(next));
+	return next;
+}
+
+static bool grace_after_ms(struct st *next, uint64_t ms)
+{
+	next->st_paused_ns = -ms * UINT64_C(1000000);
+	st_tick(next);
+	return st_in_grace(next);
+}
+
+static void ends(struct st *next)
+{
+	hash_each(&next->st_records, i, l, following)
+		free(hash_entry(l, struct st_record, sre_link));
+	free(next->st_records.h_slot);
+	free(next->st_by_id);
+	free(next->st_heat);
+	free(next->st_shards);
+	free(next);
+}
+
+static void completes(struct st *next, const uint8_t of[32])
+{
+	st_all_lock(next);
+	st_record_back(next, of);
+	st_record_done(next, of);
+	st_all_unlock(next);
+}
+
+START_TEST(grace_gives_a_lease_where_all_were_past_theirs)
+{
+	static const uint8_t other[32] = "another";
+	uint32_t number, old;
+	struct st *next;
+
+	ck_assert_int_eq(W(st_record_put(&st, wt, key, verifier, &number, &old)), 0);
+	W(st_record_lapse(wt, key, number, true));
+	next = starts();
+	ck_assert(grace_after_ms(next, 0) && grace_after_ms(next, 30000));
+	ck_assert(!grace_after_ms(next, 101000));
+	ends(next);
+	/* Less where all are back and done. */
+	next = starts();
+	completes(next, key);
+	ck_assert(!grace_after_ms(next, 0));
+	ends(next);
+	/* Where one was not, grace waits for that one, and then for nobody. */
+	ck_assert_int_eq(W(st_record_put(&st, wt, other, verifier, &number, &old)), 0);
+	next = starts();
+	ck_assert(grace_after_ms(next, 0) && grace_after_ms(next, 200000));
+	completes(next, other);
+	ck_assert(!grace_after_ms(next, 0));
+	ends(next);
+}
+END_TEST
+
 static struct st_session *session;
 
 static void session_setup(uint32_t slots)
@@ -292,6 +355,7 @@ int main(void)
 	tcase_add_test(t, a_record_says_that_the_lease_has_run_out);
 	tcase_add_test(t, only_a_server_that_heard_another_client_since_says_so);
 	tcase_add_test(t, a_client_that_is_back_wins);
+	tcase_add_test(t, grace_gives_a_lease_where_all_were_past_theirs);
 	tcase_add_test(t, a_retry_is_answered_when_the_record_is_right);
 	tcase_add_test(t, no_request_is_under_way_when_the_lease_ends);
 	suite_add_tcase(s, t);

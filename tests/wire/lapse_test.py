@@ -115,7 +115,7 @@ def test_one_past_its_lease_reclaims_while_grace_runs_and_is_waited_for_then(w):
     serves(live, *makes(d, "newer"))
 
 
-def test_where_all_are_past_their_lease_nobody_is_waited_for(w):
+def test_where_all_are_past_their_lease_grace_lasts_no_longer_than_one(w):
     live, gone = client(), client()
     d = live.mkdir(live.root(), "d")
     gone.open(d, "f")
