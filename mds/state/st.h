@@ -130,7 +130,10 @@ struct st {
 	void (*st_expired)(void *arg, uint64_t clientid);
 	/* These clients' leases have run out. A mutation has to call st_lapse_put for each. */
 	void (*st_lapsed)(void *arg, const uint64_t *clientids, unsigned n);
-	_Atomic uint64_t st_heard_ns; /* when any client was last heard, at the newest tick */
+	/* When any recorded client was last heard, at the newest tick; and the tick that heard the
+	 * first after a lease in which none was. */
+	_Atomic uint64_t st_heard_ns;
+	uint64_t st_resumed_ns;
 	bool st_orphaned;
 	bool st_judge; /* files to be judged were added since file_resolve_tick last looked */
 	void *st_arg;

@@ -802,7 +802,8 @@ static bool tick_is_due(struct st *st, uint64_t now)
 
 		due |= atomic_load(&c->cl_nrecalled) || client_is_over(st, c, !some, now) ||
 		       st_client_lapses(st, c, now);
-		st_heard(st, c);
+		if (c->cl_recorded)
+			st_heard(st, c, now);
 		if (rooms && some)
 			st_quotas_tick(c);
 	}

@@ -205,8 +205,8 @@ int st_lapse_put(struct st *st, struct kv_txn *t, uint64_t clientid);
  * was submitted after this call. In an RCU read section. */
 void st_back_begin(struct st_client *c, uint32_t *turn);
 void st_back_done(struct st *st, uint64_t clientid, uint32_t turn); /* takes the locks */
-/* Looked at: another client's request was heard when this one's last was. */
-void st_heard(struct st *st, const struct st_client *c);
+/* Looked at, in a tick: this recorded client was heard when its last request was. */
+void st_heard(struct st *st, const struct st_client *c, uint64_t now);
 
 /* How long a client has been silent */
 /* locked: no request of the client begins from now on (cl_evicting). False: one is under way, and

@@ -7,8 +7,9 @@
  * client taken what it has, then its record would be gone.
  *
  * Two rules keep a client that lives from being taken for one that does not:
- * - The record says that the lease has run out only when another client was heard after that. A
- *   server that was itself cut off hears nobody, and knows nothing of its clients.
+ * - The record says that the lease has run out only when another recorded client was heard after
+ *   that. A server that was itself cut off hears nobody, and knows nothing of its clients. When it
+ *   hears the first one again after a lease or more, the others get a lease to come back too.
  * - A request of the client begins, and a retry is answered, when the record does not say so any
  *   more, in a transaction that is durable. So no client that has had an answer is taken for one
  *   past its lease. The other way round does no harm: grace waits for a client in vain, at most for
@@ -34,7 +35,8 @@ bool st_client_lapses(const struct st *st, struct st_client *c, uint64_t now)
 
 	return c->cl_recorded && !st_client_lapsed(c) && !atomic_load(&c->cl_evicting) &&
 	       st_silent_over(c, now, lease) &&
-	       atomic_load(&st->st_heard_ns) > atomic_load(&c->cl_renewed_ns) + lease;
+	       atomic_load(&st->st_heard_ns) > atomic_load(&c->cl_renewed_ns) + lease &&
+	       st_since(st->st_resumed_ns, now) > lease;
 }
 
 bool st_client_lapse(struct st *st, struct st_client *c, uint64_t now)
@@ -97,10 +99,12 @@ void st_client_renew(struct st *st, struct st_client *c)
 		atomic_store(&c->cl_renewed_ns, st_now_ns(st));
 }
 
-void st_heard(struct st *st, const struct st_client *c)
+void st_heard(struct st *st, const struct st_client *c, uint64_t now)
 {
 	uint64_t at = atomic_load(&c->cl_renewed_ns), was = atomic_load(&st->st_heard_ns);
 
+	if (at > was + st->st_lease_ms * UINT64_C(1000000))
+		st->st_resumed_ns = now;
 	while (at > was && !atomic_compare_exchange_weak(&st->st_heard_ns, &was, at))
 		;
 }

@@ -132,6 +132,48 @@ START_TEST(only_a_server_that_heard_another_client_since_says_so)
 }
 END_TEST
 
+/* After a tick in which the other one is heard. */
+static bool lapses_when_heard(struct st_client *other)
+{
+	bool yes;
+
+	st_renewed(other, st_now_ns(&st));
+	st_tick(&st);
+	st_all_lock(&st);
+	yes = st_client_lapses(&st, client, st_now_ns(&st));
+	st_all_unlock(&st);
+	return yes;
+}
+
+START_TEST(when_a_cut_has_healed_all_have_a_lease_to_come_back)
+{
+	const uint64_t lease = 100000000000;
+	struct st_client *other = st_client_new(&st, "p", 1, verifier);
+
+	ck_assert_ptr_nonnull(other);
+	st.st_lease_ms = 100000; /* this test takes none */
+	st_tick(&st);		 /* both are heard */
+	ck_assert_uint_gt(st.st_heard_ns, 0);
+	/* One without a record says nothing of those that have one. */
+	for (uint64_t tenths = 20; tenths < 40; tenths += 5) {
+		st.st_paused_ns = -tenths * (lease / 10);
+		ck_assert(!lapses_when_heard(other));
+	}
+	/* Nor is it known at once, for the ticks of a lease, when one with a record is heard. */
+	other->cl_confirmed = other->cl_recorded = true;
+	for (uint64_t tenths = 40; tenths <= 49; tenths++) {
+		st.st_paused_ns = -tenths * (lease / 10);
+		ck_assert(!lapses_when_heard(other));
+	}
+	/* Then it is. */
+	st.st_paused_ns = -5 * lease - 1;
+	ck_assert(lapses_when_heard(other));
+	st_all_lock(&st);
+	st_client_destroy(&st, other);
+	st_all_unlock(&st);
+}
+END_TEST
+
 static int lapse_put(void)
 {
 	return W(st_lapse_put(&st, wt, client->cl_id));
@@ -354,6 +396,7 @@ int main(void)
 	tcase_set_timeout(t, 300);
 	tcase_add_test(t, a_record_says_that_the_lease_has_run_out);
 	tcase_add_test(t, only_a_server_that_heard_another_client_since_says_so);
+	tcase_add_test(t, when_a_cut_has_healed_all_have_a_lease_to_come_back);
 	tcase_add_test(t, a_client_that_is_back_wins);
 	tcase_add_test(t, grace_gives_a_lease_where_all_were_past_theirs);
 	tcase_add_test(t, a_retry_is_answered_when_the_record_is_right);
