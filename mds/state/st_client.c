@@ -534,12 +534,17 @@ int st_record_lapse(struct kv_txn *t, const uint8_t h[32], uint32_t number, bool
 {
 	struct kv_slice have;
 	struct client_rec r;
+	int err = 0;
 
 	if (ns_row_get(t, NS_T_CLIENT, h, 32, &have) || !record_get(have, &r) ||
 	    r.clre_number != number || lapsed == !!(r.clre_flags & RECORD_LAPSED))
 		return 0;
 	r.clre_flags ^= RECORD_LAPSED;
-	return record_set(t, h, &r);
+	/* A client that is back must be able to remove files in a full store. After a delete the
+	 * put may use the reserve for deletes. */
+	if (!lapsed)
+		err = ns_row_del(t, NS_T_CLIENT, h, 32);
+	return err ? err : record_set(t, h, &r);
 }
 
 bool st_record_known(struct st *st, const uint8_t h[32])

@@ -142,7 +142,8 @@ int st_record_del(struct st *st, struct kv_txn *t, const uint8_t key[32], uint32
 /* W: RECLAIM_COMPLETE came: the client may reclaim at the next start what it locks from now on. */
 int st_record_complete(struct kv_txn *t, const uint8_t key[32]);
 /* W: notes that the client's lease has run out, or that it was heard again. Nothing changes if the
- * record is a later incarnation's, or is gone. */
+ * record is a later incarnation's, or is gone. In a full store the second goes as long as deletes
+ * do. */
 int st_record_lapse(struct kv_txn *t, const uint8_t key[32], uint32_t number, bool lapsed);
 /* Which client numbers may still be in a capability, of all below *next: those in rows, and those
  * of clients in memory. *numbers is malloc'd, in any order, perhaps with a number twice. No other

@@ -93,6 +93,75 @@ START_TEST(a_record_says_that_the_lease_has_run_out)
 }
 END_TEST
 
+static char junk[3000];
+
+static int put_junk(struct kv_txn *t, char kind, unsigned n)
+{
+	char k[32];
+
+	snprintf(k, sizeof(k), "~%c%u", kind, n);
+	return kv_put(t, ns_slice(k, strlen(k)), ns_slice(junk, sizeof(junk)));
+}
+
+static int fills(void *n, struct kv_txn *t)
+{
+	return put_junk(t, 'a', *(unsigned *)n);
+}
+
+/* A delete opens the reserve to the puts after it. */
+static int fills_the_reserve(void *n, struct kv_txn *t)
+{
+	char k[32];
+	int rc;
+
+	snprintf(k, sizeof(k), "~a%u", *(unsigned *)n);
+	rc = kv_del(t, ns_slice(k, strlen(k)));
+	for (unsigned i = 0; i < 8 && !rc; i++)
+		rc = put_junk(t, (char)('b' + i), *(unsigned *)n);
+	return rc;
+}
+
+/* Puts the record as it is. */
+static int puts_record(void *arg, struct kv_txn *t)
+{
+	struct kv_slice have;
+	char row[32];
+
+	(void)arg;
+	if (ns_row_get(t, NS_T_CLIENT, key, 32, &have) || have.s_len > sizeof(row))
+		return -EIO;
+	memcpy(row, have.s_data, have.s_len);
+	return ns_row_put(t, NS_T_CLIENT, key, 32, row, have.s_len);
+}
+
+START_TEST(a_client_comes_back_to_a_full_store)
+{
+	struct kv_opts o = {.ko_create = true, .ko_nosync = true, .ko_map_max = 24 << 20};
+	uint32_t number, old;
+	int rc;
+
+	snapshot_end();
+	close_store();
+	ck_assert_int_eq(kv_open(&kv, dir, &o, err, sizeof(err)), 0);
+	ck_assert_int_eq(ns_open(&ns, kv, err, sizeof(err)), 0);
+	st.st_ns = ns;
+	damaged = true; /* by rows of no kind */
+	ck_assert_int_eq(W(st_record_put(&st, wt, key, verifier, &number, &old)), 0);
+	W(st_record_lapse(wt, key, number, true));
+	ck_assert_str_eq(record(key), ROW(02, 01, 02));
+	snapshot_end(); /* it keeps pages from being used again */
+	for (unsigned n = 0; (rc = kv_run_sync(kv, fills, &n)) == 0;)
+		n++;
+	ck_assert_int_eq(rc, -ENOSPC);
+	ck_assert_int_eq(kv_run_sync(kv, puts_record, NULL), 0);
+	for (unsigned n = 0; (rc = kv_run_sync(kv, puts_record, NULL)) == 0; n++)
+		ck_assert_int_eq(kv_run_sync(kv, fills_the_reserve, &n), 0);
+	ck_assert_int_eq(rc, -ENOSPC);
+	ck_assert_int_ge(W(st_record_lapse(wt, key, number, false)), 0);
+	ck_assert_str_eq(record(key), ROW(01, 01, ));
+}
+END_TEST
+
 /* It was last heard two leases ago, and another client since. */
 static void falls_silent(void)
 {
@@ -395,6 +464,7 @@ int main(void)
 	tcase_add_checked_fixture(t, client_setup, client_teardown);
 	tcase_set_timeout(t, 300);
 	tcase_add_test(t, a_record_says_that_the_lease_has_run_out);
+	tcase_add_test(t, a_client_comes_back_to_a_full_store);
 	tcase_add_test(t, only_a_server_that_heard_another_client_since_says_so);
 	tcase_add_test(t, when_a_cut_has_healed_all_have_a_lease_to_come_back);
 	tcase_add_test(t, a_client_that_is_back_wins);
