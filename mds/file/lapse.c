@@ -7,19 +7,21 @@
 struct lapse {
 	struct kv_op op;
 	const struct file_env *fe;
-	unsigned n;
+	unsigned n, written;
 	uint64_t ids[ST_LAPSES];
 };
 
 static int lapse_run(struct kv_op *op, struct kv_txn *t)
 {
 	struct lapse *l = (struct lapse *)op;
-	int err = 0;
+	int rc = 0;
 
 	crash_point("lease-ends");
-	for (unsigned i = 0; i < l->n && !err; i++)
-		err = st_lapse_put(l->fe->fe_st, t, l->ids[i]);
-	return err;
+	for (unsigned i = 0; i < l->n && rc >= 0; i++) {
+		rc = st_lapse_put(l->fe->fe_st, t, l->ids[i]);
+		l->written += rc > 0;
+	}
+	return rc < 0 ? rc : 0;
 }
 
 /* After a failure the next start waits for these clients. */
@@ -27,9 +29,9 @@ static void lapse_done(struct kv_op *op, int err)
 {
 	struct lapse *l = (struct lapse *)op;
 
-	if (!err)
+	if (!err && l->written)
 		log_info("the leases of %u clients have run out: no grace period waits for them",
-			 l->n);
+			 l->written);
 	free(l);
 }
 

@@ -623,8 +623,9 @@ static nfsstat4 sequence_go(struct compound *c, const uint8_t *id, struct st_seq
 static int sequence_back_run(struct kv_op *op, struct kv_txn *t)
 {
 	const struct sequence_back *b = op_of(op)->scratch;
+	int err = st_record_lapse(t, b->key, b->number, false);
 
-	return st_record_lapse(t, b->key, b->number, false);
+	return err < 0 ? err : 0;
 }
 
 /* DELAY: the client asks again. Its lease is not renewed meanwhile. */

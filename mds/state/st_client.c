@@ -432,8 +432,10 @@ int st_record_put(struct st *st, struct kv_txn *t, const uint8_t h[32], const ui
 	*old = 0;
 	if (ns_row_get(t, NS_T_CLIENT, h, 32, &have) == 0 && record_get(have, &r)) {
 		*number = r.clre_number;
-		if (memcmp(r.clre_verifier, verifier, 8) == 0)
-			return st_record_lapse(t, h, r.clre_number, false);
+		if (memcmp(r.clre_verifier, verifier, 8) == 0) {
+			err = st_record_lapse(t, h, r.clre_number, false);
+			return err < 0 ? err : 0;
+		}
 		*old = r.clre_number;
 	}
 	err = ns_next_client(st->st_ns, t, number);
@@ -544,7 +546,9 @@ int st_record_lapse(struct kv_txn *t, const uint8_t h[32], uint32_t number, bool
 	 * put may use the reserve for deletes. */
 	if (!lapsed)
 		err = ns_row_del(t, NS_T_CLIENT, h, 32);
-	return err ? err : record_set(t, h, &r);
+	if (!err)
+		err = record_set(t, h, &r);
+	return err ? err : 1;
 }
 
 bool st_record_known(struct st *st, const uint8_t h[32])

@@ -142,8 +142,8 @@ int st_record_del(struct st *st, struct kv_txn *t, const uint8_t key[32], uint32
 /* W: RECLAIM_COMPLETE came: the client may reclaim at the next start what it locks from now on. */
 int st_record_complete(struct kv_txn *t, const uint8_t key[32]);
 /* W: notes that the client's lease has run out, or that it was heard again. Nothing changes if the
- * record is a later incarnation's, or is gone. In a full store the second goes as long as deletes
- * do. */
+ * record is a later incarnation's, is gone, or says so. In a full store the second goes as long as
+ * deletes do. 1: it was written; 0; or -errno. */
 int st_record_lapse(struct kv_txn *t, const uint8_t key[32], uint32_t number, bool lapsed);
 /* Which client numbers may still be in a capability, of all below *next: those in rows, and those
  * of clients in memory. *numbers is malloc'd, in any order, perhaps with a number twice. No other
@@ -200,7 +200,7 @@ bool st_client_lapse(struct st *st, struct st_client *c, uint64_t now);
 /* May its record say so? It may be called without a lock. */
 bool st_client_lapsed(const struct st_client *c);
 /* W: st_record_lapse() of a client that st_client_lapse was true of, unless it is back. Takes a
- * lock. 0 or -errno. */
+ * lock. 1: it was written; 0; or -errno. */
 int st_lapse_put(struct st *st, struct kv_txn *t, uint64_t clientid);
 /* A client is back. *turn is for st_back_done, once a transaction has said so in its record, and
  * was submitted after this call. In an RCU read section. */

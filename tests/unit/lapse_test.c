@@ -71,7 +71,7 @@ START_TEST(a_record_says_that_the_lease_has_run_out)
 	ck_assert_int_eq(W(st_record_lapse(wt, key, number + 1, true)), 0);
 	ck_assert_int_eq(W(st_record_lapse(wt, other, number, true)), 0);
 	ck_assert_str_eq(record(key), ROW(01, 01, ));
-	ck_assert_int_eq(W(st_record_lapse(wt, key, number, true)), 0);
+	ck_assert_int_eq(W(st_record_lapse(wt, key, number, true)), 1);
 	ck_assert_str_eq(record(key), ROW(02, 01, 02));
 	ck_assert_int_eq(W(st_record_lapse(wt, key, number, true)), 0);
 	ck_assert_uint_eq(written, 0);
@@ -82,13 +82,13 @@ START_TEST(a_record_says_that_the_lease_has_run_out)
 	ck_assert_str_eq(record(key), ROW(01, 01, ));
 	/* Each flag keeps the other. */
 	ck_assert_int_eq(W(ns_row_put(wt, NS_T_CLIENT, other, 32, owes, sizeof(owes))), 0);
-	ck_assert_int_eq(W(st_record_lapse(wt, other, 9, true)), 0);
+	ck_assert_int_eq(W(st_record_lapse(wt, other, 9, true)), 1);
 	ck_assert_str_eq(record(other), ROW(02, 09, 03));
 	ck_assert_int_eq(W(st_record_complete(wt, other)), 0);
 	ck_assert_str_eq(record(other), ROW(02, 09, 02));
 	ck_assert_int_eq(W(ns_row_put(wt, NS_T_CLIENT, other, 32, owes, sizeof(owes))), 0);
-	ck_assert_int_eq(W(st_record_lapse(wt, other, 9, true)), 0);
-	ck_assert_int_eq(W(st_record_lapse(wt, other, 9, false)), 0);
+	ck_assert_int_eq(W(st_record_lapse(wt, other, 9, true)), 1);
+	ck_assert_int_eq(W(st_record_lapse(wt, other, 9, false)), 1);
 	ck_assert_str_eq(record(other), ROW(02, 09, 01));
 }
 END_TEST
@@ -147,7 +147,7 @@ START_TEST(a_client_comes_back_to_a_full_store)
 	st.st_ns = ns;
 	damaged = true; /* by rows of no kind */
 	ck_assert_int_eq(W(st_record_put(&st, wt, key, verifier, &number, &old)), 0);
-	W(st_record_lapse(wt, key, number, true));
+	ck_assert_int_eq(W(st_record_lapse(wt, key, number, true)), 1);
 	ck_assert_str_eq(record(key), ROW(02, 01, 02));
 	snapshot_end(); /* it keeps pages from being used again */
 	for (unsigned n = 0; (rc = kv_run_sync(kv, fills, &n)) == 0;)
@@ -157,7 +157,7 @@ START_TEST(a_client_comes_back_to_a_full_store)
 	for (unsigned n = 0; (rc = kv_run_sync(kv, puts_record, NULL)) == 0; n++)
 		ck_assert_int_eq(kv_run_sync(kv, fills_the_reserve, &n), 0);
 	ck_assert_int_eq(rc, -ENOSPC);
-	ck_assert_int_ge(W(st_record_lapse(wt, key, number, false)), 0);
+	ck_assert_int_eq(W(st_record_lapse(wt, key, number, false)), 1);
 	ck_assert_str_eq(record(key), ROW(01, 01, ));
 }
 END_TEST
@@ -269,6 +269,7 @@ START_TEST(a_client_that_is_back_wins)
 	/* It lapses again, durably. What began before that ends nothing. */
 	falls_silent();
 	ck_assert(lapses());
+	ck_assert_int_eq(lapse_put(), 1);
 	ck_assert_int_eq(lapse_put(), 0);
 	ck_assert_str_eq(record(key), ROW(02, 01, 02));
 	st_back_done(&st, client->cl_id, first);
@@ -324,7 +325,7 @@ START_TEST(grace_gives_a_lease_where_all_were_past_theirs)
 	struct st *next;
 
 	ck_assert_int_eq(W(st_record_put(&st, wt, key, verifier, &number, &old)), 0);
-	W(st_record_lapse(wt, key, number, true));
+	ck_assert_int_eq(W(st_record_lapse(wt, key, number, true)), 1);
 	next = starts();
 	ck_assert(grace_after_ms(next, 0) && grace_after_ms(next, 30000));
 	ck_assert(!grace_after_ms(next, 101000));
