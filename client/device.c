@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* device.c - the data servers that layouts name: GETDEVICEINFO (RFC 8881 section 18.40),
- * ff_device_addr4 (RFC 8435 section 4.1), and a connection to each, which the client keeps. */
+ * ff_device_addr4 (RFC 8435 section 4.1), and connections to each, which the client keeps. */
 #include "client/device.h"
 #include "client/layout.h"
 #include "client/res.h"
@@ -184,44 +184,61 @@ void wc_device_no_rdma(struct weft *w, struct wc_device *dv)
 	dv->dv_no_rdma_ns = loop_now_ns(w->w_loop) + RDMA_AGAIN_NS;
 }
 
-/* Makes the client at the first call, and again when the device has moved, or is reached in another
- * way. */
-struct rpc_client *wc_device_client(struct weft *w, struct wc_device *dv)
+static void conns_drop(struct wc_device *dv)
 {
+	for (unsigned i = 0; i < WEFT_MAX_CONNS; i++) {
+		if (dv->dv_conns[i].dn_client)
+			rpc_client_destroy(dv->dv_conns[i].dn_client);
+		dv->dv_conns[i].dn_client = NULL;
+	}
+}
+
+/* The first of those with the fewest calls: calls one after another share one connection. */
+static struct wc_dev_conn *conn_choose(const struct weft *w, struct wc_device *dv)
+{
+	struct wc_dev_conn *best = dv->dv_conns;
+
+	for (unsigned i = 1; i < w->w_opts.wo_ds_conns; i++)
+		if (dv->dv_conns[i].dn_calls < best->dn_calls)
+			best = &dv->dv_conns[i];
+	return best;
+}
+
+/* Makes clients at the first call, and again when the device has moved, or is reached in another
+ * way. */
+struct wc_dev_conn *wc_device_conn(struct weft *w, struct wc_device *dv)
+{
+	struct wc_dev_conn *dn = conn_choose(w, dv);
 	bool rdma = wc_device_may_rdma(w, dv);
 	const struct sockaddr_storage *addr = rdma ? &dv->dv_raddr : &dv->dv_addr;
 	socklen_t len = rdma ? dv->dv_rlen : dv->dv_len;
 
 	if (dv->dv_state != WC_DEV_GOOD || w->w_state == WC_CLOSING || w->w_state == WC_FAILED)
 		return NULL;
-	if (dv->dv_client &&
+	if (dv->dv_at_len &&
 	    (dv->dv_is_rdma != rdma || len != dv->dv_at_len || memcmp(addr, &dv->dv_at, len))) {
-		rpc_client_destroy(dv->dv_client);
-		dv->dv_client = NULL;
+		conns_drop(dv);
 		dv->dv_bad_ns = 0;
 	}
-	if (dv->dv_client)
-		return dv->dv_client;
-	if (rpc_client_create(&dv->dv_client, w->w_loop, (const struct sockaddr *)addr, len,
-			      &device_service, NULL, NULL)) {
-		dv->dv_client = NULL;
-		return NULL;
-	}
-	if (rdma)
-		rpc_client_use_rdma(dv->dv_client);
 	dv->dv_is_rdma = rdma;
 	dv->dv_at = *addr;
 	dv->dv_at_len = len;
-	return dv->dv_client;
+	if (dn->dn_client)
+		return dn;
+	if (rpc_client_create(&dn->dn_client, w->w_loop, (const struct sockaddr *)addr, len,
+			      &device_service, NULL, NULL)) {
+		dn->dn_client = NULL;
+		return NULL;
+	}
+	if (rdma)
+		rpc_client_use_rdma(dn->dn_client);
+	return dn;
 }
 
 void wc_devices_drop(struct weft *w)
 {
-	for (struct wc_device *dv = w->w_devices; dv; dv = dv->dv_next) {
-		if (dv->dv_client)
-			rpc_client_destroy(dv->dv_client);
-		dv->dv_client = NULL;
-	}
+	for (struct wc_device *dv = w->w_devices; dv; dv = dv->dv_next)
+		conns_drop(dv);
 }
 
 void wc_devices_free(struct weft *w)

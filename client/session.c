@@ -615,12 +615,13 @@ static int opts_check(struct weft *w)
 {
 	struct weft_opts *o = &w->w_opts;
 
-	if (o->wo_minor > 2 || o->wo_conns > WEFT_MAX_CONNS || o->wo_slots > WEFT_MAX_SLOTS ||
-	    o->wo_ngids > WEFT_MAX_GIDS || o->wo_max_io > WC_MAX_IO ||
-	    (o->wo_max_io && o->wo_max_io < 4096) || !o->wo_server ||
+	if (o->wo_minor > 2 || o->wo_conns > WEFT_MAX_CONNS || o->wo_ds_conns > WEFT_MAX_CONNS ||
+	    o->wo_slots > WEFT_MAX_SLOTS || o->wo_ngids > WEFT_MAX_GIDS ||
+	    o->wo_max_io > WC_MAX_IO || (o->wo_max_io && o->wo_max_io < 4096) || !o->wo_server ||
 	    (o->wo_owner && strlen(o->wo_owner) > 200))
 		return -EINVAL;
 	o->wo_conns = o->wo_conns ? o->wo_conns : 1;
+	o->wo_ds_conns = o->wo_ds_conns ? o->wo_ds_conns : 1;
 	o->wo_slots = o->wo_slots ? o->wo_slots : 64;
 	o->wo_max_io = o->wo_max_io ? o->wo_max_io : WC_MAX_IO;
 	o->wo_timeout_ms = o->wo_timeout_ms ? o->wo_timeout_ms : 60000;

@@ -106,6 +106,10 @@ struct weft_opts {
 	/* connections; 0: 1. The slot chooses the connection of a call, so one call at a time uses
 	 * one connection */
 	unsigned wo_conns;
+	/* connections to each data server, at most WEFT_MAX_CONNS; 0: 1. A call goes on the one
+	 * with the fewest calls under way, so one call at a time uses one connection. A data server
+	 * serves each connection by one of its threads */
+	unsigned wo_ds_conns;
 	unsigned wo_slots; /* calls in flight at once; 0: 64. The server may allow fewer */
 	/* bytes of a READ or WRITE on the wire; 0: 1 MiB, the maximum. The server may allow
 	 * fewer */

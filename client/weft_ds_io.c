@@ -38,6 +38,7 @@ struct ds_call {
 	struct wc_io *dc_io;
 	struct weft_file *dc_file;
 	struct wc_layout *dc_lo;
+	struct wc_dev_conn *dc_conn; /* on which it is under way, or NULL */
 	struct loop_timer dc_timer;
 	uint32_t dc_ds, dc_proc;
 	uint64_t dc_off;
@@ -212,7 +213,7 @@ static void ds_call_send(struct ds_call *dc)
 {
 	struct weft *w = dc->dc_file->f_w;
 	const struct wc_lo_ds *ds = &dc->dc_lo->lo_ds[dc->dc_ds];
-	struct rpc_client *cl = ds->ld_usable ? wc_device_client(w, ds->ld_dev) : NULL;
+	struct wc_dev_conn *dn = ds->ld_usable ? wc_device_conn(w, ds->ld_dev) : NULL;
 	struct rpc_cred cred = {
 		.rc_flavor = RPC_AUTH_SYS, .rc_uid = ds->ld_uid, .rc_gid = ds->ld_gid};
 	struct xdr_out *x = &dc->dc_rpc.q_args;
@@ -220,8 +221,8 @@ static void ds_call_send(struct ds_call *dc)
 
 	dc->dc_holds = 1;
 	dc->dc_counted = dc->dc_passed = false;
-	dc->dc_rdma = cl && ds->ld_dev->dv_is_rdma;
-	if (!cl || version >= ds->ld_nfh || !ds->ld_fh_len[version]) {
+	dc->dc_rdma = dn && ds->ld_dev->dv_is_rdma;
+	if (!dn || version >= ds->ld_nfh || !ds->ld_fh_len[version]) {
 		dc->dc_timer.t_fire = nowhere;
 		loop_timer_start(w->w_loop, &dc->dc_timer, 0);
 		return;
@@ -247,7 +248,9 @@ static void ds_call_send(struct ds_call *dc)
 	dc->dc_began_ns = loop_now_ns(w->w_loop);
 	if (dc->dc_counted)
 		wc_lo_begins(w, traffic(dc), dc->dc_len);
-	rpc_client_send(cl, &dc->dc_rpc, DS_CALL_MS);
+	dc->dc_conn = dn;
+	dn->dn_calls++;
+	rpc_client_send(dn->dn_client, &dc->dc_rpc, DS_CALL_MS);
 }
 
 static void again(struct loop_timer *t)
@@ -408,6 +411,9 @@ static void ds_call_over(struct ds_call *dc)
 		wc_lo_ends(w, traffic(dc), dc->dc_began_ns,
 			   dc->dc_err || dc->dc_status ? 0 : dc->dc_got);
 	dc->dc_counted = false;
+	if (dc->dc_conn)
+		dc->dc_conn->dn_calls--;
+	dc->dc_conn = NULL;
 	/* Retry by TCP: every call to a data server may be done twice. */
 	if (dc->dc_err && dc->dc_rdma && !closing) {
 		wc_device_no_rdma(w, dc->dc_lo->lo_ds[dc->dc_ds].ld_dev);

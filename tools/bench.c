@@ -81,6 +81,7 @@ static void bench_usage(FILE *f)
 		"  --threads N        threads, each with its own ring (1)\n"
 		"  --sessions N       clients, each with one session (1)\n"
 		"  --conns N          connections per session (1)\n"
+		"  --ds-conns N       connections per session to each data server (1)\n"
 		"  --depth N          operations in flight per session (1)\n"
 		"  --count N          pieces of work per session in each phase (1000)\n"
 		"  --time SECONDS     end each phase after this time; a phase that only reads or\n"
@@ -177,6 +178,7 @@ enum {
 	O_THREADS,
 	O_SESSIONS,
 	O_CONNS,
+	O_DS_CONNS,
 	O_DEPTH,
 	O_COUNT,
 	O_PHASES,
@@ -205,39 +207,24 @@ enum {
 	O_QUIET,
 	O_HELP
 };
-static const struct option options[] = {{"server", 1, NULL, O_SERVER},
-					{"dir", 1, NULL, O_DIR},
-					{"threads", 1, NULL, O_THREADS},
-					{"sessions", 1, NULL, O_SESSIONS},
-					{"conns", 1, NULL, O_CONNS},
-					{"depth", 1, NULL, O_DEPTH},
-					{"count", 1, NULL, O_COUNT},
-					{"phases", 1, NULL, O_PHASES},
-					{"shared", 0, NULL, O_SHARED},
-					{"random", 0, NULL, O_RANDOM},
-					{"body", 1, NULL, O_BODY},
-					{"file", 1, NULL, O_FILE},
-					{"size", 1, NULL, O_SIZE},
-					{"stable", 0, NULL, O_STABLE},
-					{"verify", 0, NULL, O_VERIFY},
-					{"pid", 1, NULL, O_PID},
-					{"minor", 1, NULL, O_MINOR},
-					{"uid", 1, NULL, O_UID},
-					{"gid", 1, NULL, O_GID},
-					{"keep", 0, NULL, O_KEEP},
-					{"no-layouts", 0, NULL, O_LAYOUTS},
-					{"time", 1, NULL, O_TIME},
-					{"policy", 1, NULL, O_POLICY},
-					{"reread", 1, NULL, O_REREAD},
-					{"commit", 1, NULL, O_COMMIT},
-					{"rdma", 0, NULL, O_RDMA},
-					{"registered", 0, NULL, O_REGISTERED},
-					{"json", 1, NULL, O_JSON},
-					{"nfs3", 0, NULL, O_NFS3},
-					{"counts", 1, NULL, O_COUNTS},
-					{"quiet", 0, NULL, O_QUIET},
-					{"help", 0, NULL, O_HELP},
-					{0}};
+static const struct option options[] = {
+	{"server", 1, NULL, O_SERVER},	 {"dir", 1, NULL, O_DIR},
+	{"threads", 1, NULL, O_THREADS}, {"sessions", 1, NULL, O_SESSIONS},
+	{"conns", 1, NULL, O_CONNS},	 {"ds-conns", 1, NULL, O_DS_CONNS},
+	{"depth", 1, NULL, O_DEPTH},	 {"count", 1, NULL, O_COUNT},
+	{"phases", 1, NULL, O_PHASES},	 {"shared", 0, NULL, O_SHARED},
+	{"random", 0, NULL, O_RANDOM},	 {"body", 1, NULL, O_BODY},
+	{"file", 1, NULL, O_FILE},	 {"size", 1, NULL, O_SIZE},
+	{"stable", 0, NULL, O_STABLE},	 {"verify", 0, NULL, O_VERIFY},
+	{"pid", 1, NULL, O_PID},	 {"minor", 1, NULL, O_MINOR},
+	{"uid", 1, NULL, O_UID},	 {"gid", 1, NULL, O_GID},
+	{"keep", 0, NULL, O_KEEP},	 {"no-layouts", 0, NULL, O_LAYOUTS},
+	{"time", 1, NULL, O_TIME},	 {"policy", 1, NULL, O_POLICY},
+	{"reread", 1, NULL, O_REREAD},	 {"commit", 1, NULL, O_COMMIT},
+	{"rdma", 0, NULL, O_RDMA},	 {"registered", 0, NULL, O_REGISTERED},
+	{"json", 1, NULL, O_JSON},	 {"nfs3", 0, NULL, O_NFS3},
+	{"counts", 1, NULL, O_COUNTS},	 {"quiet", 0, NULL, O_QUIET},
+	{"help", 0, NULL, O_HELP},	 {0}};
 
 /* An option without a value. */
 static void option_flag(int o)
@@ -300,6 +287,10 @@ static void bench_option(int o)
 	case O_CONNS:
 		bench.bo_client.wo_conns =
 			(unsigned)bench_number(optarg, 1, WEFT_MAX_CONNS, "conns");
+		break;
+	case O_DS_CONNS:
+		bench.bo_client.wo_ds_conns =
+			(unsigned)bench_number(optarg, 1, WEFT_MAX_CONNS, "ds-conns");
 		break;
 	case O_DEPTH:
 		bench.bo_depth = (unsigned)bench_number(optarg, 1, WEFT_MAX_SLOTS, "depth");
@@ -373,8 +364,8 @@ static void options_read(int argc, char **argv)
 		bench.bo_sessions = 64;
 		bench.bo_file = 256 << 20;
 	}
-	bench.bo_client =
-		(struct weft_opts){.wo_server = "127.0.0.1", .wo_conns = 1, .wo_giveup_ms = 60000};
+	bench.bo_client = (struct weft_opts){
+		.wo_server = "127.0.0.1", .wo_conns = 1, .wo_ds_conns = 1, .wo_giveup_ms = 60000};
 	argv[1] = name; /* getopt_long prints it */
 	while ((o = getopt_long(argc - 1, argv + 1, "", options, NULL)) != -1)
 		bench_option(o);

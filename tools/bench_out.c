@@ -86,20 +86,21 @@ int bench_write_json(int fd, const struct bench_result *r, unsigned n)
 
 	for (unsigned i = 0; i < n; i++)
 		json_array_append_new(phases, result_json(&r[i]));
-	o = json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:i, s:I, s:i, s:i, s:b, s:b, s:b, s:b, s:b, "
-		      "s:I, s:I, s:I, s:s*, s:s*, s:b, s:b, s:i, s:b, s:I, s:I, s:o}",
-		      "version", 1, "bench", bench.bo_what, "server", bench.bo_client.wo_server,
-		      "threads", bench.bo_threads, "sessions", bench.bo_sessions, "conns",
-		      bench.bo_client.wo_conns, "depth", bench.bo_depth, "count",
-		      (json_int_t)bench.bo_count, "body", bench.bo_body, "size", bench.bo_size,
-		      "shared", bench.bo_shared, "stable", bench.bo_stable, "layouts",
-		      !bench.bo_client.wo_no_layouts, "rdma", bench.bo_client.wo_rdma, "registered",
-		      bench.bo_registered, "file", (json_int_t)bench.bo_file, "seconds",
-		      (json_int_t)bench.bo_seconds, "commit", (json_int_t)bench.bo_commit, "policy",
-		      bench.bo_policy, "reread", bench.bo_reread, "random", bench.bo_random,
-		      "verify", bench.bo_verify, "minor", bench.bo_client.wo_minor, "nfs3",
-		      bench.bo_client.wo_nfs3, "uid", (json_int_t)bench.bo_client.wo_uid, "gid",
-		      (json_int_t)bench.bo_client.wo_gid, "phases", phases);
+	o = json_pack(
+		"{s:i, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:i, s:b, s:b, s:b, s:b, s:b, "
+		"s:I, s:I, s:I, s:s*, s:s*, s:b, s:b, s:i, s:b, s:I, s:I, s:o}",
+		"version", 1, "bench", bench.bo_what, "server", bench.bo_client.wo_server,
+		"threads", bench.bo_threads, "sessions", bench.bo_sessions, "conns",
+		bench.bo_client.wo_conns, "ds_conns", bench.bo_client.wo_ds_conns, "depth",
+		bench.bo_depth, "count", (json_int_t)bench.bo_count, "body", bench.bo_body, "size",
+		bench.bo_size, "shared", bench.bo_shared, "stable", bench.bo_stable, "layouts",
+		!bench.bo_client.wo_no_layouts, "rdma", bench.bo_client.wo_rdma, "registered",
+		bench.bo_registered, "file", (json_int_t)bench.bo_file, "seconds",
+		(json_int_t)bench.bo_seconds, "commit", (json_int_t)bench.bo_commit, "policy",
+		bench.bo_policy, "reread", bench.bo_reread, "random", bench.bo_random, "verify",
+		bench.bo_verify, "minor", bench.bo_client.wo_minor, "nfs3", bench.bo_client.wo_nfs3,
+		"uid", (json_int_t)bench.bo_client.wo_uid, "gid",
+		(json_int_t)bench.bo_client.wo_gid, "phases", phases);
 	/* A pipe or a device has no length. */
 	err = fd != STDOUT_FILENO && ftruncate(fd, 0) && errno != EINVAL
 		      ? -1
@@ -154,11 +155,11 @@ static void ratio(json_t *a, json_t *b, const char *key)
 
 static bool alike(json_t *a, json_t *b)
 {
-	static const char *const keys[] = {"bench",   "threads", "sessions",   "conns",	 "depth",
-					   "count",   "body",	 "size",       "shared", "stable",
-					   "layouts", "rdma",	 "registered", "file",	 "seconds",
-					   "commit",  "policy",	 "reread",     "random", "verify",
-					   "minor",   "nfs3",	 "uid",	       "gid"};
+	static const char *const keys[] = {
+		"bench",   "threads", "sessions", "conns",   "depth",  "count",	     "body",
+		"size",	   "shared",  "stable",	  "layouts", "rdma",   "registered", "file",
+		"seconds", "commit",  "policy",	  "reread",  "random", "verify",     "minor",
+		"nfs3",	   "uid",     "gid",	  "ds_conns"};
 	bool same = true;
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {

@@ -392,6 +392,7 @@ def test_two_results_are_compared():
 
 def test_what_two_results_were_asked_to_do_differently_is_told():
     asked = {"threads": ("--threads", "2", "--sessions", "2"), "conns": ("--conns", "2"),
+             "ds_conns": ("--ds-conns", "2"),
              "depth": ("--depth", "2"), "count": ("--count", "6"), "shared": ("--shared",),
              "random": ("--random",), "verify": ("--verify",), "minor": ("--minor", "2"),
              "body": ("--body", "7"), "stable": ("--stable",), "layouts": ("--no-layouts",),

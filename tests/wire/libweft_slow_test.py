@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""libweft (client/weft.h) and data servers that are slow, or dead. Prints TAP.
+"""libweft (client/weft.h) and data servers with many calls at once. Prints TAP.
 
-A slow one gets all its calls itself, however many wait there. A dead one is noticed.
+A slow one gets all its calls itself, however many wait there. A dead one is noticed. Several
+connections share them.
 """
 import os
 import socket
@@ -69,10 +70,11 @@ class Narrow:
 class Depth:
     """weft_depth with a file."""
 
-    def __init__(self, name, how):
+    def __init__(self, name, how, conns):
         self.p = subprocess.Popen([PROGRAM, f"{ADDR[0]}:{ADDR[1]}", name, how],
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, text=True)
+                                  stderr=subprocess.PIPE, text=True,
+                                  env={**os.environ, "WEFT_DS_CONNS": str(conns)})
 
     def begin(self, n):
         self.p.stdin.write(f"{n}\n")
@@ -99,8 +101,8 @@ class Depth:
 
 
 @contextlib.contextmanager
-def depth(name, how):
-    d = Depth(name, how)
+def depth(name, how, conns=1):
+    d = Depth(name, how, conns)
     try:
         yield d
         d.end()
@@ -108,11 +110,15 @@ def depth(name, how):
         d.kill()
 
 
+def row_of(w, name):
+    rows = json.loads(w.dev("status", w.dir, "--json"))["daemons"]
+    return next(r for r in rows if r["name"] == name)
+
+
 @contextlib.contextmanager
 def behind(w, name):
     """The data server starts again behind a proxy, whose address its clients get."""
-    rows = json.loads(w.dev("status", w.dir, "--json"))["daemons"]
-    row = next(r for r in rows if r["name"] == name)
+    row = row_of(w, name)
     with open(f"/proc/{row['pid']}/cmdline", "rb") as f:
         words = [os.fsdecode(word) for word in f.read().split(b"\0")[:-1]]
     w.dev("kill", w.dir, name, "-9")
@@ -173,5 +179,26 @@ def test_a_data_server_that_stands_still_is_left_in_time(w):
         check(1000 * QUIET_S - 50 <= ms < 60000, True, f"{ms} ms")
 
 
+def conns(pid, port):
+    """How many connections this process has to this port."""
+    inodes = {str(os.stat(f"/proc/{pid}/fd/{fd}").st_ino) for fd in os.listdir(f"/proc/{pid}/fd")}
+    with open("/proc/net/tcp", encoding="ascii") as f:
+        rows = [line.split() for line in f][1:]
+    return sum(r[2].endswith(f":{port:04X}") and r[3] == "01" and r[9] in inodes for r in rows)
+
+
+def test_calls_at_once_share_the_connections_to_a_data_server(w):
+    port = row_of(w, "ds1")["port"]
+    for n in (1, 4):
+        for how in ("write", "read"):
+            was = through(w)
+            with depth("shared", how, n) as d:
+                check(d.run(1)[1], 0, "errors")
+                check(conns(d.p.pid, port), 1, "connections for one call at a time")
+                check(d.run(32)[1], 0, "errors")
+                check(conns(d.p.pid, port), n, f"connections for 32 calls at once, at most {n}")
+            check(through(w), was, "through the metadata server")
+
+
 if __name__ == "__main__":
-    run_apart(globals(), ds=lambda name: 1 if "slow" in name else 2, settings=CALM)
+    run_apart(globals(), ds=lambda name: 2 if "still" in name else 1, settings=CALM)

@@ -4,6 +4,7 @@
  * the file. Each line on stdin is a number of operations of 1 MiB, at most 96, which are then under
  * way all at once, side by side from the beginning of the file. When they have ended it prints
  * their time and what failed at data servers: "ms 20312 errors 0". Exit status 0: all was good.
+ * $WEFT_DS_CONNS: connections to each data server.
  */
 #include "client/weft.h"
 #include <stdio.h>
@@ -87,7 +88,9 @@ static void round_of(enum weft_what what, uint8_t *buf, unsigned n)
 int main(int argc, char **argv)
 {
 	bool writes = argc == 4 && !strcmp(argv[3], "write");
-	struct weft_opts o = {.wo_server = argc == 4 ? argv[1] : ""};
+	const char *conns = getenv("WEFT_DS_CONNS");
+	struct weft_opts o = {.wo_server = argc == 4 ? argv[1] : "",
+			      .wo_ds_conns = conns ? (unsigned)atoi(conns) : 0};
 	struct weft_op op = {.o_what = WEFT_LOOKUP, .o_name = ""};
 	uint8_t *buf = malloc((size_t)MOST * MIB);
 	char line[64];

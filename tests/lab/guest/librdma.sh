@@ -41,7 +41,7 @@ check "the data servers took RDMA connections" test "$(metric ds1,ds2 weft_rdma_
 check "weft-bench by RDMA" timeout 100 "$BUILD/weft-bench" io --server "$LAB_SELF:12049" --dir d \
 	--rdma --threads 2 --sessions 2 --depth 2 --file 2M --size 256k --verify --quiet
 timeout 100 "$BUILD/weft-bench" io --server "$LAB_SELF:12049" --dir d \
-	--rdma --registered --threads 2 --sessions 2 --depth 2 --file 2M --size 256k \
+	--rdma --registered --threads 2 --sessions 2 --depth 4 --ds-conns 2 --file 2M --size 256k \
 	--verify --quiet --json /run/direct.json >/run/direct.log 2>&1
 check "weft-bench from and to registered memory: every call to a data server without a copy" \
 	python3 - <<'END'
