@@ -505,7 +505,8 @@ int rd_queues_make(struct rd_conn *r)
 	r->r_depth = qa.cap.max_send_wr - 1;
 	r->r_recvs = recvs;
 	r->r_max_sge = qa.cap.max_send_sge;
-	r->r_cq = ibv_create_cq(r->r_dev->dv_ctx, (int)(r->r_depth + 1 + recvs), r, p->pt_chan, 0);
+	r->r_cq = ibv_create_cq(r->r_dev->dv_ctx, (int)(r->r_depth + 1 + recvs), r, p->pt_chan,
+				p->pt_vector);
 	if (!r->r_cq)
 		return -errno;
 	qa.send_cq = r->r_cq;

@@ -644,7 +644,7 @@ static void port_share(struct rd_port *p)
 	if (most <= RD_SRQ_SPARE)
 		return;
 	ia.attr.max_wr = most;
-	p->pt_cq = ibv_create_cq(p->pt_dev->dv_ctx, (int)most, NULL, p->pt_chan, 0);
+	p->pt_cq = ibv_create_cq(p->pt_dev->dv_ctx, (int)most, NULL, p->pt_chan, p->pt_vector);
 	if (!p->pt_cq)
 		return;
 	p->pt_srq = ibv_req_notify_cq(p->pt_cq, 0) ? NULL : ibv_create_srq(p->pt_dev->dv_pd, &ia);
@@ -655,6 +655,11 @@ static void port_share(struct rd_port *p)
 	}
 	p->pt_recv_max = most;
 	p->pt_recv_want = RD_SRQ_SPARE;
+}
+
+int rd_vector(const struct ibv_context *ctx, unsigned loop)
+{
+	return ctx->num_comp_vectors > 0 ? (int)(loop % (unsigned)ctx->num_comp_vectors) : 0;
 }
 
 /* Returns NULL and sets errno on failure. quiet: the log has the refusal already. */
@@ -668,6 +673,7 @@ static struct rd_port *port_new(struct rd_dev *d, struct loop *l, bool quiet)
 		return NULL;
 	p->pt_dev = d;
 	p->pt_loop = l;
+	p->pt_vector = rd_vector(d->dv_ctx, d->dv_nports);
 	p->pt_refused_said = quiet;
 	p->pt_io.lio_done = port_poll_done;
 	p->pt_cancel_io.lio_done = port_cancel_done;

@@ -110,6 +110,7 @@ struct rd_port {
 	struct rd_dev *pt_dev;
 	struct loop *pt_loop;
 	struct ibv_comp_channel *pt_chan;
+	int pt_vector;		/* by which its completions interrupt */
 	struct ibv_srq *pt_srq; /* NULL: each connection has receives of its own */
 	struct ibv_cq *pt_cq;	/* of pt_srq */
 	bool pt_event, pt_spin; /* pt_cq may have something; polling it pays */
@@ -301,6 +302,9 @@ void rd_dial_done(struct rpc_rdma_dial *dl, int err, struct rpc_conn *c);
  * logged before. */
 struct rd_dev *rd_dev_open(struct ibv_context *ctx, struct loop *const *loops, unsigned nloops,
 			   bool quiet);
+/* The completion vector of a device for the loop with this number: its loops are interrupted on
+ * different processors. */
+int rd_vector(const struct ibv_context *ctx, unsigned loop);
 /* Makes the loops release the device; each answers with a CM_PORT_STOPPED. */
 void rd_dev_stop(struct rd_dev *d);
 void rd_dev_free(struct rd_dev *d);
