@@ -711,11 +711,8 @@ static struct rd_port *port_new(struct rd_dev *d, struct loop *l, bool quiet)
 
 static struct ibv_mr *piece_register(struct rd_dev *d, const struct pool_piece *pc)
 {
-	struct ibv_mr *mr = ibv_reg_mr(d->dv_pd, pc->pp_base, pc->pp_len,
-				       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
-
-	d->dv_relaxed = mr != NULL;
-	return mr ? mr : ibv_reg_mr(d->dv_pd, pc->pp_base, pc->pp_len, IBV_ACCESS_LOCAL_WRITE);
+	return rd_register(d->dv_pd, pc->pp_base, pc->pp_len, IBV_ACCESS_LOCAL_WRITE,
+			   &d->dv_relaxed);
 }
 
 static int pool_register_dev(struct rd_dev *d, bool quiet)

@@ -345,6 +345,9 @@ void rd_shared_empty(struct rd_port *p);
 void rd_slab_asked(struct rd_port *p);
 void rd_bulk_asked(struct rd_port *p);
 struct rd_slab *rd_slab_make(struct rd_port *p, unsigned n);
+/* ibv_reg_mr with relaxed ordering, or without where the device refuses that; *relaxed says which.
+ * Returns NULL and sets errno. Whoever waits for a completion sees all data before it. */
+struct ibv_mr *rd_register(struct ibv_pd *pd, void *p, size_t len, int access, bool *relaxed);
 struct rd_sink;
 /* NULL, and errno: it was refused, and the refusal is logged unless the one before was. The same
  * holds for rd_slab_make. */

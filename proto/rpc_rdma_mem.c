@@ -166,9 +166,18 @@ static void sink_own(struct rpc_buf *b)
 		sink_free(sk);
 }
 
+struct ibv_mr *rd_register(struct ibv_pd *pd, void *p, size_t len, int access, bool *relaxed)
+{
+	struct ibv_mr *mr = ibv_reg_mr(pd, p, len, access | IBV_ACCESS_RELAXED_ORDERING);
+
+	*relaxed = mr != NULL;
+	return mr ? mr : ibv_reg_mr(pd, p, len, access);
+}
+
 static struct rd_sink *sink_new(struct ibv_pd *pd, int access)
 {
 	struct rd_sink *sk = calloc(1, sizeof *sk);
+	bool relaxed;
 	int err;
 
 	if (!sk)
@@ -180,7 +189,8 @@ static struct rd_sink *sink_new(struct ibv_pd *pd, int access)
 		errno = ENOMEM;
 		return NULL;
 	}
-	sk->sk_mr = ibv_reg_mr(pd, sk->sk_mem, SINK_BYTES, IBV_ACCESS_LOCAL_WRITE | access);
+	sk->sk_mr =
+		rd_register(pd, sk->sk_mem, SINK_BYTES, IBV_ACCESS_LOCAL_WRITE | access, &relaxed);
 	if (!sk->sk_mr) {
 		err = errno;
 		sink_free(sk);

@@ -72,11 +72,13 @@ void rd_region_put(int region)
 static int region_register(struct rd_dev *d, unsigned slot)
 {
 	struct ibv_mr *mr;
+	bool relaxed;
 
 	if (atomic_load(&d->dv_region[slot]))
 		return 0;
-	mr = ibv_reg_mr(d->dv_pd, regions[slot].rg_base, regions[slot].rg_size,
-			IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	mr = rd_register(d->dv_pd, regions[slot].rg_base, regions[slot].rg_size,
+			 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+			 &relaxed);
 	if (!mr)
 		return -errno;
 	atomic_store(&d->dv_region[slot], mr);

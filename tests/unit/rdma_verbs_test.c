@@ -5,7 +5,38 @@
 #include "tests/unit/unit.h"
 #include <errno.h>
 
+#define REGION (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+
+static unsigned asked[4], nasked;
+static bool refuses;
 static int vector = -1;
+static struct ibv_mr mr;
+
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+				unsigned int access)
+{
+	(void)pd;
+	(void)length;
+	ck_assert_uint_eq(iova, (uintptr_t)addr);
+	ck_assert_uint_lt(nasked, 4);
+	asked[nasked++] = access;
+	if (!refuses || !(access & IBV_ACCESS_RELAXED_ORDERING))
+		return &mr;
+	errno = EINVAL;
+	return NULL;
+}
+
+#undef ibv_reg_mr /* it calls either, by what is known of access */
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	return ibv_reg_mr_iova2(pd, addr, length, (uintptr_t)addr, (unsigned)access);
+}
+
+int ibv_dereg_mr(struct ibv_mr *m)
+{
+	ck_assert_ptr_eq(m, &mr);
+	return 0;
+}
 
 struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *cq_context,
 			     struct ibv_comp_channel *channel, int comp_vector)
@@ -18,6 +49,40 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *cq_context,
 	errno = ENOMEM;
 	return NULL;
 }
+
+static void region_is_registered(void)
+{
+	static uint8_t memory[4096];
+	static struct ibv_pd pd;
+	struct rd_dev d = {.dv_pd = &pd, .dv_name = "fake0"};
+	unsigned n = 0;
+
+	nasked = 0;
+	ck_assert_int_eq(rpc_rdma_memory_add(memory, sizeof memory), 0);
+	rd_regions_open(&d);
+	for (unsigned i = 0; i < RD_REGIONS; i++)
+		n += atomic_load(&d.dv_region[i]) == &mr;
+	ck_assert_uint_eq(n, 1);
+	rd_regions_close(&d);
+	ck_assert_int_eq(rpc_rdma_memory_remove(memory), 0);
+}
+
+START_TEST(memory_of_the_program_is_registered_with_relaxed_ordering)
+{
+	region_is_registered();
+	ck_assert_uint_eq(nasked, 1);
+	ck_assert_uint_eq(asked[0], REGION | IBV_ACCESS_RELAXED_ORDERING);
+}
+END_TEST
+
+START_TEST(a_device_that_refuses_that_is_asked_without)
+{
+	refuses = true;
+	region_is_registered();
+	ck_assert_uint_eq(nasked, 2);
+	ck_assert_uint_eq(asked[1], REGION);
+}
+END_TEST
 
 START_TEST(loops_have_completion_vectors_of_their_own)
 {
@@ -40,6 +105,8 @@ int main(void)
 	Suite *s = suite_create("rdma_verbs");
 	TCase *tc = tcase_create("asked");
 
+	tcase_add_test(tc, memory_of_the_program_is_registered_with_relaxed_ordering);
+	tcase_add_test(tc, a_device_that_refuses_that_is_asked_without);
 	tcase_add_test(tc, loops_have_completion_vectors_of_their_own);
 	suite_add_tcase(s, tc);
 	return unit_run(s);
