@@ -29,6 +29,7 @@
 #define RD_PRIVATE_MAX 256
 #define RETRY_COUNT    7 /* of the transport */
 #define RNR_FOREVER    7
+#define RNR_TIMER      12 /* 0.64 ms (InfiniBand specification, table of RNR NAK timers) */
 #define FULL_SAID_MS   10000u
 
 struct rd_listener {
@@ -726,11 +727,21 @@ int rd_event_error(const struct rdma_cm_event *ev)
 	}
 }
 
+/* librdmacm leaves the timer at 0, which is 655 ms. iWARP has none. */
+void rd_rnr_soon(struct rd_conn *r)
+{
+	struct ibv_qp_attr a = {.min_rnr_timer = RNR_TIMER};
+
+	if (!r->r_dev->dv_iwarp && r->r_qp && ibv_modify_qp(r->r_qp, &a, IBV_QP_MIN_RNR_TIMER))
+		log_debug("rdma: RNR timer: %s", strerror(errno));
+}
+
 static void conn_event(struct rd_conn *r, const struct rdma_cm_event *ev)
 {
 	switch (ev->event) {
 	case RDMA_CM_EVENT_ESTABLISHED:
 		atomic_store(&r->r_established, true);
+		rd_rnr_soon(r);
 		break;
 	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
 	case RDMA_CM_EVENT_ADDR_CHANGE:

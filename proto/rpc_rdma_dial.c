@@ -105,6 +105,7 @@ void rd_dial_event(struct rd_conn *r, const struct rdma_cm_event *ev)
 		break;
 	case RDMA_CM_EVENT_ESTABLISHED:
 		rd_private_taken(r, ev->param.conn.private_data, ev->param.conn.private_data_len);
+		rd_rnr_soon(r);
 		loop_post(r->r_port->pt_loop, &r->r_up_msg);
 		break;
 	case RDMA_CM_EVENT_TIMEWAIT_EXIT:

@@ -285,6 +285,8 @@ void rd_dev_link(struct rd_conn *r, struct rd_dev *d, struct rd_port *p);
 void rd_conn_fail(struct rd_conn *r, int err);
 void rd_conn_drop(struct rd_conn *r);
 int rd_queues_make(struct rd_conn *r);
+/* The connection is up: a peer that finds no receive tries again soon. */
+void rd_rnr_soon(struct rd_conn *r);
 void rd_private_taken(struct rd_conn *r, const void *data, size_t len);
 int rd_event_error(const struct rdma_cm_event *ev);
 

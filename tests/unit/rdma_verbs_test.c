@@ -9,7 +9,7 @@
 
 static unsigned asked[4], nasked;
 static bool refuses;
-static int vector = -1;
+static int vector = -1, rnr = -1;
 static struct ibv_mr mr;
 
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
@@ -48,6 +48,14 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *cq_context,
 	vector = comp_vector;
 	errno = ENOMEM;
 	return NULL;
+}
+
+int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	(void)qp;
+	ck_assert_int_eq(mask, IBV_QP_MIN_RNR_TIMER);
+	rnr = attr->min_rnr_timer;
+	return 0;
 }
 
 static void region_is_registered(void)
@@ -100,6 +108,20 @@ START_TEST(loops_have_completion_vectors_of_their_own)
 }
 END_TEST
 
+START_TEST(a_peer_without_a_receive_tries_again_soon)
+{
+	struct ibv_qp qp = {0};
+	struct rd_dev d = {.dv_iwarp = true};
+	struct rd_conn r = {.r_dev = &d, .r_qp = &qp};
+
+	rd_rnr_soon(&r);
+	ck_assert_int_eq(rnr, -1);
+	d.dv_iwarp = false;
+	rd_rnr_soon(&r);
+	ck_assert_int_eq(rnr, 12);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("rdma_verbs");
@@ -108,6 +130,7 @@ int main(void)
 	tcase_add_test(tc, memory_of_the_program_is_registered_with_relaxed_ordering);
 	tcase_add_test(tc, a_device_that_refuses_that_is_asked_without);
 	tcase_add_test(tc, loops_have_completion_vectors_of_their_own);
+	tcase_add_test(tc, a_peer_without_a_receive_tries_again_soon);
 	suite_add_tcase(s, tc);
 	return unit_run(s);
 }
