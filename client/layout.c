@@ -29,10 +29,14 @@
 #define OFF_MS 1000u /* after an error, or when the server had none just now */
 /* after a refusal: its reason may pass (a copy under way, or the server has given as many layouts
  * as it gives) */
-#define REFUSED_MS   60000u
-#define FAILURES     3u
-#define LEAST_LENGTH 4096u
-#define LAYOUT_BYTES 65536u
+#define REFUSED_MS 60000u
+/* A recall leaves the data servers so much time, and then so much for a COMMIT. The server's own
+ * limit is 15 s if nobody has set it. */
+#define RECALL_MS	 8000u
+#define RECALL_COMMIT_MS 4000u
+#define FAILURES	 3u
+#define LEAST_LENGTH	 4096u
+#define LAYOUT_BYTES	 65536u
 /* how often to send statistics if the server does not say; Linux does the same */
 #define HINT_S	 60u
 #define OPEN_OPS 7u /* SEQUENCE, PUTFH, OPEN, GETFH, SETATTR, GETATTR, LAYOUTGET */
@@ -137,6 +141,8 @@ static void layout_free(struct wc_layout *lo)
 {
 	if (!lo)
 		return;
+	if (lo->lo_loop)
+		loop_timer_stop(lo->lo_loop, &lo->lo_timer);
 	wc_dirty_free(lo->lo_dirty);
 	free(lo);
 }
@@ -197,6 +203,45 @@ static void layout_io_start(struct wc_io *io)
 	}
 }
 
+/* A part of an operation. */
+struct wc_lo_part {
+	struct wc_lo_part *lp_next;
+	struct wc_io *lp_io;
+	uint64_t lp_off;
+	const uint8_t *lp_buf;
+	uint32_t lp_len;
+};
+
+bool wc_lo_later(struct wc_layout *lo, struct wc_io *io, uint64_t off, const uint8_t *buf,
+		 uint32_t len)
+{
+	struct weft_file *f = io->io_file;
+	struct wc_lo_part *lp;
+
+	if (!lo->lo_late || f->f_lo_state != WC_LO_RETURNING || f->f_lo_flushing)
+		return false;
+	lp = malloc(sizeof(*lp));
+	if (!lp)
+		return false;
+	*lp = (struct wc_lo_part){f->f_lo_parts, io, off, buf, len};
+	f->f_lo_parts = lp;
+	io->io_pending++;
+	return true;
+}
+
+static void parts_go(struct weft_file *f)
+{
+	struct wc_lo_part *lp = f->f_lo_parts, *next;
+
+	f->f_lo_parts = NULL;
+	for (; lp; lp = next) {
+		next = lp->lp_next;
+		wc_io_through(lp->lp_io, lp->lp_off, lp->lp_buf, lp->lp_len);
+		wc_io_put_down(lp->lp_io);
+		free(lp);
+	}
+}
+
 /* Lets the I/O that waited go on, whatever became of the layout. */
 static void waiters_go(struct weft_file *f)
 {
@@ -214,6 +259,7 @@ static void layout_settled(struct weft_file *f)
 {
 	struct weft_op *op = f->f_lo_close;
 
+	parts_go(f);
 	waiters_go(f);
 	if (!op)
 		return;
@@ -651,6 +697,7 @@ static void return_end(struct wc_call *c, int err, uint32_t status)
 		f->f_lo_failures = 0;
 		off_for(f, OFF_MS);
 	}
+	parts_go(f);
 	/* They ask again, for what may be another layout. */
 	if (f->f_lo_state == WC_LO_NONE && f->f_lo_wait) {
 		struct wc_io *io = f->f_lo_wait, *next;
@@ -675,7 +722,7 @@ static void return_send(struct weft_file *f)
 	struct weft_op *op = f->f_lo_close;
 	struct wc_call *c;
 
-	if (op && !f->f_lo_wait && f->f_state == WC_F_OPEN) {
+	if (op && !f->f_lo_wait && !f->f_lo_parts && f->f_state == WC_F_OPEN) {
 		f->f_lo_close = NULL;
 		wc_close_send(f, op);
 		return;
@@ -789,6 +836,24 @@ void wc_lo_lost(struct weft_file *f)
 
 /* ---- CB_LAYOUTRECALL (section 20.3) ---- */
 
+static void recall_late(struct loop_timer *t)
+{
+	struct wc_layout *lo = caa_container_of(t, struct wc_layout, lo_timer);
+
+	if (!lo->lo_late++)
+		loop_timer_start(lo->lo_loop, t, RECALL_COMMIT_MS);
+	wc_ds_cut(lo);
+}
+
+static void recall_begins(struct weft *w, struct wc_layout *lo)
+{
+	if (!lo || lo->lo_loop)
+		return;
+	lo->lo_loop = w->w_loop;
+	lo->lo_timer.t_fire = recall_late;
+	loop_timer_start(w->w_loop, &lo->lo_timer, RECALL_MS);
+}
+
 uint32_t wc_lo_recall(struct weft *w, struct xdr_in *x)
 {
 	uint32_t type = xdr_get_u32(x), how, n = 0, status = NFS4ERR_NOMATCHING_LAYOUT;
@@ -831,6 +896,7 @@ uint32_t wc_lo_recall(struct weft *w, struct xdr_in *x)
 			return NFS4ERR_DELAY;
 		if (f->f_lo_state == WC_LO_HELD || f->f_lo_state == WC_LO_RETURNING) {
 			status = NFS4_OK;
+			recall_begins(w, f->f_lo);
 			wc_lo_give_back(f);
 		}
 	}

@@ -2,10 +2,12 @@
 /* layout.h - layouts (RFC 8435): getting and returning them. */
 #ifndef CLIENT_LAYOUT_H
 #define CLIENT_LAYOUT_H
+#include "base/loop.h"
 #include "client/res.h"
 #include "client/weft.h"
 #include "proto/nfs4.h"
 
+struct ds_call;
 struct wc_call;
 struct wc_device;
 struct wc_dirty;
@@ -48,7 +50,12 @@ struct wc_layout {
 	uint32_t lo_flags, lo_nmirrors, lo_nds;
 	uint32_t lo_first[WC_MIRRORS + 1]; /* index in lo_ds of a mirror's first entry */
 	unsigned lo_refs;		   /* calls to data servers in flight */
-	bool lo_dead;			   /* the server no longer knows it */
+	struct ds_call *lo_calls;	   /* those for READ, WRITE and COMMIT */
+	/* After a recall. 1: no READ or WRITE goes to a data server; 2: nothing does. */
+	struct loop_timer lo_timer;
+	struct loop *lo_loop;
+	unsigned lo_late;
+	bool lo_dead; /* the server no longer knows it */
 	/* data were written since the last LAYOUTCOMMIT, up to lo_last */
 	bool lo_tell;
 	uint64_t lo_last;
@@ -66,6 +73,10 @@ bool wc_lo_io(struct wc_io *io);
 void wc_lo_flush(struct wc_io *io);
 /* When all calls of an operation have ended: sends LAYOUTCOMMIT. */
 void wc_lo_tell(struct wc_io *io);
+/* After a recall: what failed at a data server goes through the server when that has the layout, or
+ * the return would wait for its turn behind it. False: it may go now. */
+bool wc_lo_later(struct wc_layout *lo, struct wc_io *io, uint64_t off, const uint8_t *buf,
+		 uint32_t len);
 /* For CLOSE. False: there is no layout to return. */
 bool wc_lo_close(struct weft_file *f, struct weft_op *op);
 void wc_lo_give_back(struct weft_file *f);

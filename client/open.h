@@ -8,6 +8,7 @@
 struct wc_call;
 struct wc_dirty;
 struct wc_io;
+struct wc_lo_part;
 struct wc_layout;
 
 #define WC_PLACES 256u
@@ -39,7 +40,8 @@ struct weft_file {
 	struct wc_layout *f_lo;
 	/* wait until it is known whether there is a layout */
 	struct wc_io *f_lo_wait, *f_lo_wait_last;
-	struct weft_op *f_lo_close; /* a CLOSE that waits for the layout's end */
+	struct wc_lo_part *f_lo_parts; /* for the server, once it has the layout */
+	struct weft_op *f_lo_close;    /* a CLOSE that waits for the layout's end */
 	uint64_t f_lo_off_ns;
 	unsigned f_lo_failures;
 	struct wc_limits f_limits;

@@ -37,7 +37,8 @@
  *   the others goes through the server.
  * - wo_timeout_ms and wo_giveup_ms are not for data servers. A slow one gets all its calls itself,
  *   however long they wait there. One fails when no byte of a reply comes from it for 10 seconds,
- *   and it takes no byte of calls that wait for room in the socket.
+ *   and it takes no byte of calls that wait for room in the socket. A server that recalls a layout
+ *   ends this after 8 seconds, and after 12 for what WEFT_COMMIT does: the rest goes through it.
  * - Over RDMA data are copied once in each direction, to and from memory of the library. Cure:
  *   weft_memory_register. Over TCP the library sends from the caller's memory, and copies once what
  *   it reads. Metadata go over TCP.

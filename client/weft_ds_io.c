@@ -39,6 +39,7 @@ struct ds_call {
 	struct weft_file *dc_file;
 	struct wc_layout *dc_lo;
 	struct wc_dev_conn *dc_conn; /* on which it is under way, or NULL */
+	struct ds_call *dc_next, **dc_at; /* lo_calls */
 	struct loop_timer dc_timer;
 	uint32_t dc_ds, dc_proc;
 	uint64_t dc_off;
@@ -47,6 +48,7 @@ struct ds_call {
 	uint32_t dc_tried; /* READ: copies that were tried */
 	unsigned dc_holds, dc_rounds;
 	struct ds_write *dc_write;
+	bool dc_out;	 /* dc_rpc is under way */
 	bool dc_rdma;	 /* it went by RDMA */
 	bool dc_passed;	 /* its server has passed it over, and lives */
 	bool dc_direct;	 /* its data went straight to or from the program's memory */
@@ -85,6 +87,11 @@ static struct ds_call *ds_call_new(struct wc_io *io, struct wc_layout *lo, uint3
 	dc->dc_off = off;
 	dc->dc_buf = (uint8_t *)(uintptr_t)buf;
 	dc->dc_len = len;
+	dc->dc_next = lo->lo_calls;
+	dc->dc_at = &lo->lo_calls;
+	if (dc->dc_next)
+		dc->dc_next->dc_at = &dc->dc_next;
+	lo->lo_calls = dc;
 	io->io_pending++;
 	lo->lo_refs++;
 	io->io_file->f_w->w_ds_calls++;
@@ -97,6 +104,9 @@ static void ds_call_free(struct ds_call *dc)
 	struct weft_file *f = dc->dc_file;
 	struct wc_layout *lo = dc->dc_lo;
 
+	*dc->dc_at = dc->dc_next;
+	if (dc->dc_next)
+		dc->dc_next->dc_at = dc->dc_at;
 	free(dc);
 	f->f_w->w_ds_calls--;
 	/* In this order: the end of the operation may still report about the layout, which this
@@ -168,6 +178,7 @@ static void ds_reply(struct rpc_req *q, int err, struct xdr_in *x)
 {
 	struct ds_call *dc = caa_container_of(q, struct ds_call, dc_rpc);
 
+	dc->dc_out = false;
 	dc->dc_err = err;
 	dc->dc_status = 0;
 	dc->dc_direct = !err && q->q_direct;
@@ -201,10 +212,16 @@ static struct wc_lo_traffic *traffic(const struct ds_call *dc)
 	return dc->dc_proc == NFS3_READ ? &ds->ld_read : &ds->ld_write;
 }
 
+static bool too_late(const struct ds_call *dc)
+{
+	return dc->dc_lo->lo_late > (dc->dc_proc == NFS3_COMMIT);
+}
+
 static void nowhere(struct loop_timer *t)
 {
 	struct ds_call *dc = caa_container_of(t, struct ds_call, dc_timer);
 
+	dc->dc_passed = too_late(dc);
 	dc->dc_err = -ENOTCONN;
 	ds_call_put_down(dc);
 }
@@ -213,7 +230,8 @@ static void ds_call_send(struct ds_call *dc)
 {
 	struct weft *w = dc->dc_file->f_w;
 	const struct wc_lo_ds *ds = &dc->dc_lo->lo_ds[dc->dc_ds];
-	struct wc_dev_conn *dn = ds->ld_usable ? wc_device_conn(w, ds->ld_dev) : NULL;
+	struct wc_dev_conn *dn =
+		ds->ld_usable && !too_late(dc) ? wc_device_conn(w, ds->ld_dev) : NULL;
 	struct rpc_cred cred = {
 		.rc_flavor = RPC_AUTH_SYS, .rc_uid = ds->ld_uid, .rc_gid = ds->ld_gid};
 	struct xdr_out *x = &dc->dc_rpc.q_args;
@@ -250,7 +268,15 @@ static void ds_call_send(struct ds_call *dc)
 		wc_lo_begins(w, traffic(dc), dc->dc_len);
 	dc->dc_conn = dn;
 	dn->dn_calls++;
+	dc->dc_out = true;
 	rpc_client_send(dn->dn_client, &dc->dc_rpc, DS_CALL_MS);
+}
+
+void wc_ds_cut(struct wc_layout *lo)
+{
+	for (struct ds_call *dc = lo->lo_calls; dc; dc = dc->dc_next)
+		if (dc->dc_out && too_late(dc))
+			rpc_req_give_up(&dc->dc_rpc);
 }
 
 static void again(struct loop_timer *t)
@@ -315,7 +341,7 @@ static void through(struct ds_call *dc)
 {
 	if (dc->dc_lo->lo_flags & FF_FLAGS_NO_IO_THRU_MDS)
 		wc_io_failed(dc->dc_io, -EIO, dc->dc_status);
-	else
+	else if (!wc_lo_later(dc->dc_lo, dc->dc_io, dc->dc_off, dc->dc_buf, dc->dc_len))
 		wc_io_through(dc->dc_io, dc->dc_off, dc->dc_buf, dc->dc_len);
 }
 

@@ -13,5 +13,7 @@ void wc_ds_write(struct wc_io *io, struct wc_layout *lo, uint64_t off, const uin
 		 uint32_t len);
 /* Commits the data of io_dirty at this data server. */
 void wc_ds_commit(struct wc_io *io, struct wc_layout *lo, uint32_t ds);
+/* Ends what lo_late does not let go to data servers, from the loop. */
+void wc_ds_cut(struct wc_layout *lo);
 uint32_t wc_lo_index(const struct wc_layout *lo, unsigned mirror, uint64_t off);
 #endif

@@ -249,8 +249,9 @@ struct rpc_req {
 	struct rpc_client *q_client;	 /* the client in which it waits for a connection */
 	uint32_t q_timeout_ms, q_opened; /* store_lease_opened when its time began */
 	uint32_t q_limit_ms; /* rs_quiet_ms: q_timeout_ms, with what it waited for a connection */
-	uint64_t q_sent_ns;		 /* loop_now_ns when it went to its connection */
-	int q_err;			 /* error with which the timer ends it */
+	uint64_t q_sent_ns;  /* loop_now_ns when it went to its connection */
+	int q_err;	     /* error with which the timer ends it */
+	bool q_given_up;
 	/* during q_done: payload went straight from or to memory of rpc_rdma_memory_add */
 	bool q_direct;
 	/* during q_done: so many bytes of the results are where xdr_put_place said, and not in
@@ -265,6 +266,8 @@ void rpc_req_init(struct rpc_req *q, uint32_t prog, uint32_t vers, uint32_t proc
 		  void (*done)(struct rpc_req *, int, struct xdr_in *));
 /* timeout_ms 0: none. q_done is never called inside this call. */
 void rpc_req_send(struct rpc_conn *c, struct rpc_req *q, uint32_t timeout_ms);
+/* q is under way: its time is over now. q_done is called from the loop. The connection stays. */
+void rpc_req_give_up(struct rpc_req *q);
 /* During q_done: a reference to the reply record. */
 struct rpc_buf *rpc_req_keep(struct rpc_req *q);
 

@@ -76,7 +76,7 @@ static void req_timer(struct loop_timer *t)
 {
 	struct rpc_req *q = caa_container_of(t, struct rpc_req, q_timer);
 
-	if (rpc_gate_again(q) || rpc_quiet_again(q))
+	if (!q->q_given_up && (rpc_gate_again(q) || rpc_quiet_again(q)))
 		return;
 	if (q->q_conn)
 		req_unlink(q);
@@ -92,6 +92,12 @@ void rpc_req_fail_later(struct loop *l, struct rpc_req *q, int err)
 	q->q_err = err;
 	q->q_loop = l;
 	loop_timer_start(l, &q->q_timer, 0);
+}
+
+void rpc_req_give_up(struct rpc_req *q)
+{
+	q->q_given_up = true;
+	loop_timer_start(q->q_loop, &q->q_timer, 0);
 }
 
 void rpc_req_lost(struct rpc_conn *c)

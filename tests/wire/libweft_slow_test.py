@@ -22,7 +22,7 @@ RATE = 5e6  # bytes a second
 DEPTH = 96
 QUIET_S = 10  # docs/libweft.md
 # No lease is to end here, however loaded the machine is.
-CALM = ["mds.lease=60s", "mds.recall_deadline=60s", "ds.lease=60s", "mds.ds_dead=60s",
+CALM = ["mds.lease=60s", "mds.recall_deadline=120s", "ds.lease=60s", "mds.ds_dead=60s",
         "mds.ds_suspect=50s", "mds.ds_refused=60s"]
 
 
@@ -31,7 +31,7 @@ class Narrow:
     told to."""
 
     def __init__(self, port):
-        self.far, self.slow = port, False
+        self.far, self.slow, self.rate = port, False, RATE
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self.accept, daemon=True).start()
@@ -52,9 +52,10 @@ class Narrow:
             while got := a.recv(1 << 16):
                 b.sendall(got)
                 now = time.monotonic()
-                due = max(due, now) + len(got) / RATE
-                if self.slow:
-                    time.sleep(due - now)
+                due = max(due, now) + len(got) / self.rate
+                while self.slow and now < due:
+                    time.sleep(min(due - now, 0.1))
+                    now = time.monotonic()
         except OSError:
             pass
         for s in (a, b):
@@ -156,6 +157,26 @@ def test_a_slow_data_server_gets_all_its_calls(w):
         check(through(w), was, "through the metadata server")
         # Else the proxy was no test of it.
         check(min(wrote, read) > 1500 * QUIET_S, True, f"{wrote} ms, {read} ms")
+
+
+def test_a_recall_does_not_wait_for_a_slow_data_server(w):
+    c = client()
+    with behind(w, "ds1") as proxy, depth("recalled", "write") as d:
+        check(d.run(1)[1], 0, "errors before")
+        was = through(w)
+        # All of it would take 24 minutes.
+        proxy.rate, proxy.slow = RATE / 80, True
+        d.begin(DEPTH)
+        eventually(lambda: w.metric(r'weft_ds_op_total{proc="WRITE"}', "ds1") >= 2, 60, "a WRITE")
+        began = time.monotonic()
+        c.ok(putrootfh(), lookup("recalled"), setattr_(mode=0o600))
+        took = time.monotonic() - began
+        proxy.slow = False
+        errors = d.result()[1]
+        tap.say(f"the layout was back after {took:.1f} s, {errors} errors")
+        check(w.metric("weft_mds_layout_revoked_total"), 0, "layouts taken away")
+        check(errors >= 1, True, "calls ended")
+        check(through(w)[1] > was[1], True, "and went through the metadata server")
 
 
 def test_a_data_server_that_stands_still_is_left_in_time(w):
