@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The resource agents ocf:weft:mds and ocf:weft:ds: each action and each of its answers, with real
-# daemons. Prints TAP. As root.
+# daemons, and with stand-ins for a daemon that ends badly and for systemctl. Prints TAP. As root.
 set -u
 build=${top_builddir:-$PWD}
 work=$(mktemp -d)
@@ -9,6 +9,7 @@ chmod 755 "$work"
 # The codes of OCF 1.1.
 OK=0 GENERIC=1 ARGS=2 UNIMPLEMENTED=3 INSTALLED=5 CONFIGURED=6 STOPPED=7 DEGRADED=190
 n=0 failed=0 frozen=''
+under=()
 
 skip_all() { echo "1..0 # SKIP $1"; exit 0; }
 [ "$(id -u)" = 0 ] || skip_all "needs root"
@@ -17,7 +18,7 @@ for f in /usr/lib/ocf/lib/heartbeat/ocf-shellfuncs /usr/sbin/ocf-tester; do
 done
 end() {
 	local p
-	[ -z "$frozen" ] || kill -CONT $frozen
+	[ -z "$frozen" ] || kill -CONT "$frozen"
 	for p in $(pgrep -x 'weft-(mds|ds)'); do
 		! tr '\0' ' ' <"/proc/$p/cmdline" | grep -qF "$work" || kill -KILL "$p"
 	done
@@ -28,7 +29,7 @@ trap end EXIT
 
 # ---- two agents that find their programs in a folder of the test's
 
-mkdir "$work/bin" "$work/etc" "$work/disk"
+mkdir "$work/bin" "$work/etc" "$work/disk" "$work/fake"
 for p in weft-mds weft-ds weft; do ln -s "$build/$p" "$work/bin/$p"; done
 for a in mds ds; do
 	sed -e "s,^daemon=.*,daemon=$work/bin/weft-$a," -e "s,^weft=.*,weft=$work/bin/weft," \
@@ -60,12 +61,12 @@ settings() {
 		"config=$work/etc/$([ "$2" = . ] && echo weft || echo "$1-$2").conf" \
 		"store=$work/disk/$1-$2" "admin=$work/run-$1-$2/admin" "logfile=$work/$1-$2.log"
 }
-# does CODE ACTION WHAT NAME [VARIABLE=VALUE...]: the agent answers so.
+# does CODE ACTION WHAT NAME [VARIABLE=VALUE...]: the agent answers so. The command "under" runs it.
 does() {
 	local want=$1 action=$2 what=$3 name=$4 got
 	shift 4
 	mapfile -t set < <(settings "$what" "$name")
-	env "${set[@]}" "$@" "$work/$what" "$action" >"$work/out" 2>&1
+	env "${set[@]}" "$@" "${under[@]}" "$work/$what" "$action" >"$work/out" 2>&1
 	got=$?
 	[ $got = "$want" ] && return 0
 	echo "$what $name $action: $got instead of $want"
@@ -124,6 +125,8 @@ parameters() {
 		does $CONFIGURED validate-all ds a OCF_RESKEY_admin=unix:/run/x && says "admin:" &&
 		does $CONFIGURED start mds . OCF_RESKEY_name=../x && says "name:" &&
 		does $CONFIGURED start mds . OCF_RESKEY_mountpoint=/other && says "mountpoint:" &&
+		does $OK stop mds . OCF_RESKEY_mountpoint=/other &&
+		does $STOPPED monitor mds . OCF_RESKEY_mountpoint=/other &&
 		does $OK validate-all mds . && does $OK validate-all ds a
 }
 not_installed() {
@@ -181,7 +184,8 @@ a_data_server() {
 }
 # Where a store was made before, no mount point has to be named.
 a_store_is_known() {
-	does $OK stop ds b && does $OK start ds b OCF_RESKEY_mountpoint=
+	does $OK stop ds b OCF_RESKEY_mountpoint=/other && does $STOPPED monitor ds b &&
+		does $OK start ds b OCF_RESKEY_mountpoint=
 }
 many() {
 	local p q
@@ -198,10 +202,11 @@ twice() {
 	local p
 	p=$(pid "$1" "$2")
 	does $GENERIC start "$1" "$3" OCF_RESKEY_store="$work/disk/$1-$2" &&
-		says "in use by another weft-$1 (process $p)" &&
+		says "in use by weft-$1 (process $p)" &&
 		does $STOPPED monitor "$1" "$3" OCF_RESKEY_store="$work/disk/$1-$2" &&
-		does $GENERIC stop "$1" "$3" OCF_RESKEY_store="$work/disk/$1-$2" &&
-		says "still in use" && [ "$(pid "$1" "$2")" = "$p" ] && does $OK monitor "$1" "$2"
+		does $OK stop "$1" "$3" OCF_RESKEY_store="$work/disk/$1-$2" &&
+		grep -F "in use by weft-$1 (process $p), which this resource did" "$work/ha.log" &&
+		[ "$(pid "$1" "$2")" = "$p" ] && does $OK monitor "$1" "$2"
 }
 only_one() { twice mds . b && twice ds a b; }
 # Another program has the lock: the daemon says so.
@@ -228,6 +233,109 @@ impostor() {
 	wait "$p"
 	return $rc
 }
+# stand_in LOCK CONFIG: Python as weft-mds. It has the lock, ends its first thread, and takes no
+# SIGTERM.
+stand_in() {
+	mkdir -p "$work/stand" || return 1
+	[ -e "$work/stand/weft-mds" ] || cp "$(
+		python3 -c 'import os, sys; print(os.path.realpath(sys.executable))'
+	)" "$work/stand/weft-mds" || return 1
+	cat >"$work/stand/run.py" <<-'END'
+		import ctypes, fcntl, os, signal, sys, threading
+		signal.signal(signal.SIGTERM, signal.SIG_IGN)
+		fcntl.flock(os.open(sys.argv[1], os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)
+		threading.Thread(target=signal.pause).start()
+		exit_thread = 60 if os.uname().machine == "x86_64" else 93
+		ctypes.CDLL(None).syscall(exit_thread, 0)
+	END
+	PYTHONHOME=$(python3 -c 'import sys; print(sys.base_prefix)') \
+		exec "$work/stand/weft-mds" "$work/stand/run.py" "$1" "--config=$2"
+}
+# The first thread of a process is no more, and says nothing; the others go on.
+ends_badly() {
+	local p rc lock=$work/disk/mds-b/LOCK
+	stand_in "$lock" "$work/etc/mds-b.conf" >"$work/stand.out" 2>&1 &
+	p=$!
+	until_it grep -q '^State:.*Z' "/proc/$p/status" && ! flock -n "$lock" true &&
+		does $GENERIC monitor mds b &&
+		does $OK stop mds b OCF_RESKEY_CRM_meta_timeout=4000 &&
+		flock -n "$lock" true && does $STOPPED monitor mds b
+	rc=$?
+	kill -KILL $p
+	wait $p
+	return $rc
+}
+# asked COUNT: the agent has asked so often for a lock.
+asked() { [ "$(wc -l <"$work/flock.log")" -ge "$1" ]; }
+# No daemon is seen, and its store is not free: so may a daemon's end look. A stop waits.
+lock_lasts() {
+	local p rc holder
+	(
+		exec 9<"$work/disk/mds-b/LOCK"
+		flock -n 9 && exec sleep 600
+	) >"$work/stand.out" 2>&1 &
+	holder=$!
+	printf '#!/bin/sh\necho >>%s/flock.log\nexec %s "$@"\n' "$work" "$(command -v flock)" \
+		>"$work/fake/flock"
+	chmod +x "$work/fake/flock"
+	: >"$work/flock.log"
+	until_it grep -qx sleep "/proc/$holder/comm"
+	does $OK stop mds b PATH="$work/fake:$PATH" >"$work/slow.out" 2>&1 &
+	p=$!
+	until_it asked 3 && kill -0 $p
+	rc=$?
+	kill "$holder"
+	wait "$holder"
+	wait $p && [ $rc = 0 ]
+	rc=$?
+	rm "$work/fake/flock"
+	return $rc
+}
+# Where pgrep says nothing, nothing is known.
+no_pgrep() {
+	local p end rc
+	p=$(pid mds .)
+	for end in 'kill -KILL $$' 'exit 127' 'exit 2'; do
+		printf '#!/bin/sh\n%s\n' "$end" >"$work/fake/pgrep"
+		chmod +x "$work/fake/pgrep"
+		does $GENERIC stop mds . PATH="$work/fake:$PATH" && says "pgrep" &&
+			does $GENERIC monitor mds . PATH="$work/fake:$PATH"
+		rc=$?
+		rm "$work/fake/pgrep"
+		[ $rc = 0 ] || return 1
+	done
+	[ "$(pid mds .)" = "$p" ] && does $OK monitor mds .
+}
+# systemd starts the unit's daemon just when it is told to stop it.
+unit_starts() {
+	local under rc
+	# shellcheck disable=SC2016
+	under=(unshare -m sh -c 'mount -t tmpfs run /run && mkdir -p /run/systemd/system &&
+		exec "$@"' sh)
+	"${under[@]}" true || { echo "no mount namespace: not tried"; return 0; }
+	cat >"$work/fake/systemctl" <<-END
+		#!/bin/sh
+		echo "\$*" >>"$work/systemctl.log"
+		case \$1 in
+			is-active) echo activating ;;
+			stop)
+				setsid "$work/bin/weft-mds" -c "$work/etc/weft.conf" \\
+					-o "mds.store=$work/disk/mds-." -o mds.user=nobody \\
+					-o "mds.admin=unix:$work/run-mds-./admin" \\
+					</dev/null >>"$work/mds-..log" 2>&1 &
+				until grep -qx weft-mds "/proc/\$!/comm"; do sleep 0.1; done
+				;;
+		esac
+	END
+	chmod +x "$work/fake/systemctl"
+	does $OK stop mds . PATH="$work/fake:$PATH" && [ -z "$(pid mds .)" ] &&
+		grep -qx "stop weft-mds.service" "$work/systemctl.log"
+	rc=$?
+	rm "$work/fake/systemctl"
+	under=()
+	[ $rc = 0 ] && flock -n "$work/disk/mds-./LOCK" true && does $OK start mds . &&
+		until_it does $OK monitor mds .
+}
 killed() {
 	local p
 	for a in "mds ." "ds a"; do
@@ -251,8 +359,8 @@ stands_still() {
 		frozen=$p began=$SECONDS
 		does $GENERIC monitor "$1" "$2" OCF_RESKEY_CRM_meta_timeout=6000 &&
 			says "does not answer" || return 1
-		# 4 s are its own part of it.
-		[ $((SECONDS - began)) -ge 3 ] || return 1
+		# 4 s are its own part of it. The rest is for a machine that does much else.
+		[ $((SECONDS - began)) -ge 3 ] && [ $((SECONDS - began)) -lt 90 ] || return 1
 		does $OK stop "$1" "$2" OCF_RESKEY_CRM_meta_timeout=600000 && gone "$p" "$1" "$2" &&
 			does $STOPPED monitor "$1" "$2" || return 1
 		frozen=''
@@ -334,9 +442,13 @@ try "a start answers when the daemon serves, as its user; another one changes no
 try "data servers, two on a node" a_data_server
 try "a store that is there needs no mount point" a_store_is_known
 try "several on a node start and stop alone" many
-try "a store that is served is not served twice, nor released meanwhile" only_one
+try "a store that is served is not served twice, nor a matter of another resource's stop" only_one
 try "a store that another program has is not served" locked
 try "another program of the daemon's name is left alone" impostor
+try "one whose first thread has ended runs, and a stop kills it in the end" ends_badly
+try "a stop waits until the store is free" lock_lasts
+try "where pgrep fails, nothing is said to have stopped" no_pgrep
+try "what systemd starts meanwhile is stopped too" unit_starts
 try "one that was killed is not running, and starts again" killed
 try "one that stands still fails in time, and is killed by a stop" stands_still
 try "one that starts does not serve yet, and stops" starting
