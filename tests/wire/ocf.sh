@@ -7,7 +7,7 @@ build=${top_builddir:-$PWD}
 work=$(mktemp -d)
 chmod 755 "$work"
 # The codes of OCF 1.1.
-OK=0 GENERIC=1 ARGS=2 UNIMPLEMENTED=3 INSTALLED=5 CONFIGURED=6 STOPPED=7 DEGRADED=190
+OK=0 GENERIC=1 ARGS=2 UNIMPLEMENTED=3 PERM=4 INSTALLED=5 CONFIGURED=6 STOPPED=7 DEGRADED=190
 n=0 failed=0 frozen=''
 under=()
 
@@ -169,11 +169,13 @@ mounted() {
 }
 it_starts() {
 	local p
-	does $OK start mds . && does $OK monitor mds . || return 1
+	does $OK start mds . INVOCATION_ID=1 NOTIFY_SOCKET="$work/notify" WATCHDOG_USEC=9 \
+		WATCHDOG_PID=1 LISTEN_FDS=1 LISTEN_PID=1 && does $OK monitor mds . || return 1
 	p=$(pid mds .)
 	grep -qP '^Uid:\t65534\t65534' "/proc/$p/status" &&
 		grep -q '^CapEff:	0*$' "/proc/$p/status" &&
 		grep -q '^NoNewPrivs:	1' "/proc/$p/status" || return 1
+	! grep -zE '^(INVOCATION_ID|NOTIFY_SOCKET|WATCHDOG_|LISTEN_)' "/proc/$p/environ" || return 1
 	# It outlives who started it, and holds nothing of it.
 	[ "$(ps -o sid= -p "$p" | xargs)" = "$p" ] || return 1
 	does $OK start mds . && [ "$(pid mds .)" = "$p" ]
@@ -305,6 +307,26 @@ no_pgrep() {
 		[ $rc = 0 ] || return 1
 	done
 	[ "$(pid mds .)" = "$p" ] && does $OK monitor mds .
+}
+admin_socket() {
+	does $CONFIGURED start mds b OCF_RESKEY_admin="$work/key" && says "$work/key is there" &&
+		[ -s "$work/key" ] && does $PERM start mds b OCF_RESKEY_admin="$work/key/admin" &&
+		says "cannot be made" && does $STOPPED monitor mds b && does $OK stop mds b
+}
+# It serves, whatever it says of an address that it need not join.
+spare_address() {
+	local rc
+	cat >"$work/fake/said" <<-'END'
+		#!/bin/sh
+		echo '{"ok": true, "joined": true, "mds": [{"address": "a", "joined": true},'
+		echo ' {"address": "b", "joined": false, "why": "it stands by"}]}'
+	END
+	chmod +x "$work/fake/said"
+	ln -sfn "$work/fake/said" "$work/bin/weft"
+	does $OK monitor ds a
+	rc=$?
+	ln -sfn "$build/weft" "$work/bin/weft"
+	return $rc
 }
 # systemd starts the unit's daemon just when it is told to stop it.
 unit_starts() {
@@ -448,6 +470,8 @@ try "another program of the daemon's name is left alone" impostor
 try "one whose first thread has ended runs, and a stop kills it in the end" ends_badly
 try "a stop waits until the store is free" lock_lasts
 try "where pgrep fails, nothing is said to have stopped" no_pgrep
+try "what is no socket stays, and a folder that cannot be made is said" admin_socket
+try "a data server serves without an address that it need not join" spare_address
 try "what systemd starts meanwhile is stopped too" unit_starts
 try "one that was killed is not running, and starts again" killed
 try "one that stands still fails in time, and is killed by a stop" stands_still
