@@ -184,7 +184,7 @@ void wc_device_no_rdma(struct weft *w, struct wc_device *dv)
 	dv->dv_no_rdma_ns = loop_now_ns(w->w_loop) + RDMA_AGAIN_NS;
 }
 
-static void conns_drop(struct wc_device *dv)
+static void device_conns_drop(struct wc_device *dv)
 {
 	for (unsigned i = 0; i < WEFT_MAX_CONNS; i++) {
 		if (dv->dv_conns[i].dn_client)
@@ -217,7 +217,7 @@ struct wc_dev_conn *wc_device_conn(struct weft *w, struct wc_device *dv)
 		return NULL;
 	if (dv->dv_at_len &&
 	    (dv->dv_is_rdma != rdma || len != dv->dv_at_len || memcmp(addr, &dv->dv_at, len))) {
-		conns_drop(dv);
+		device_conns_drop(dv);
 		dv->dv_bad_ns = 0;
 	}
 	dv->dv_is_rdma = rdma;
@@ -238,7 +238,7 @@ struct wc_dev_conn *wc_device_conn(struct weft *w, struct wc_device *dv)
 void wc_devices_drop(struct weft *w)
 {
 	for (struct wc_device *dv = w->w_devices; dv; dv = dv->dv_next)
-		conns_drop(dv);
+		device_conns_drop(dv);
 }
 
 void wc_devices_free(struct weft *w)

@@ -38,7 +38,7 @@ struct ds_call {
 	struct wc_io *dc_io;
 	struct weft_file *dc_file;
 	struct wc_layout *dc_lo;
-	struct wc_dev_conn *dc_conn; /* on which it is under way, or NULL */
+	struct wc_dev_conn *dc_conn;	  /* on which it is under way, or NULL */
 	struct ds_call *dc_next, **dc_at; /* lo_calls */
 	struct loop_timer dc_timer;
 	uint32_t dc_ds, dc_proc;
