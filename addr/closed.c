@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* closed.c - what this kernel still has of connections that ended, by sock_diag. See addr.h. */
 #include "addr/addr.h"
+#include "base/clock.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <libmnl/libmnl.h>
@@ -11,7 +12,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <time.h>
 #include <unistd.h>
 
 #define FOUND	4096 /* of one list */
@@ -44,14 +44,6 @@ struct found {
 };
 
 static const struct timeval most = {.tv_usec = WAIT_MS * 1000};
-
-static int64_t clock_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * INT64_C(1000) + t.tv_nsec / 1000000;
-}
 
 static int ask(uint16_t type, uint16_t flags, const struct inet_diag_req_v2 *req,
 	       void (*fn)(void *arg, const struct nlmsghdr *h), void *arg)
@@ -205,7 +197,7 @@ static int end_some(struct found *f, struct inet_diag_req_v2 *req, int64_t until
 
 		if (*stay)
 			continue;
-		if (clock_ms() >= until)
+		if ((int64_t)clock_mono_ms() >= until)
 			return -ETIME;
 		/* It has the cookie: a connection that came since is another one. */
 		req->id = f->f_at[i].id;
@@ -228,7 +220,7 @@ int addr_closed_end(const struct addr_ip *ip, const uint16_t *ports, unsigned np
 	struct inet_diag_req_v2 req = {.sdiag_family = ip->ip_family,
 				       .sdiag_protocol = IPPROTO_TCP};
 	struct inet_diag_sockid first = {0};
-	const int64_t until = clock_ms() + *left;
+	const int64_t until = (int64_t)clock_mono_ms() + *left;
 	int rc = 0, ended = 0;
 
 	f.f_ip = ip;
@@ -237,7 +229,7 @@ int addr_closed_end(const struct addr_ip *ip, const uint16_t *ports, unsigned np
 	f.f_stayed = f.f_small_stay = false;
 	f.f_orphans_stay = !orphans_end;
 	do {
-		if (clock_ms() >= until) {
+		if ((int64_t)clock_mono_ms() >= until) {
 			rc = -ETIME;
 			break;
 		}
@@ -259,6 +251,6 @@ int addr_closed_end(const struct addr_ip *ip, const uint16_t *ports, unsigned np
 		rc = end_some(&f, &req, until);
 		ended += rc > 0 ? rc : 0;
 	} while (f.f_n == FOUND && rc >= 0);
-	*left = until - clock_ms();
+	*left = until - (int64_t)clock_mono_ms();
 	return rc < 0 ? rc : f.f_stayed ? -EOPNOTSUPP : ended;
 }
