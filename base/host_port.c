@@ -7,19 +7,21 @@
 #include <string.h>
 #include <strings.h>
 
-bool host_is_here(const char *text)
+bool host_is_here(const char *host)
 {
-	size_t n = strcspn(text, ":");
-	char host[INET_ADDRSTRLEN];
+	size_t n = *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
+	char text[INET_ADDRSTRLEN];
 	struct in_addr in;
 
-	if (!strncasecmp(text, "localhost:", 10) || !strncmp(text, "[::1]:", 6))
+	if (n == 9 && !strncasecmp(host, "localhost", 9))
 		return true;
-	if (n >= sizeof(host))
+	if (n == 5 && !memcmp(host, "[::1]", 5))
+		return !host[5] || host[5] == ':';
+	if (n >= sizeof(text))
 		return false;
-	memcpy(host, text, n);
-	host[n] = 0;
-	return inet_pton(AF_INET, host, &in) == 1 && ntohl(in.s_addr) >> 24 == 127;
+	memcpy(text, host, n);
+	text[n] = 0;
+	return inet_pton(AF_INET, text, &in) == 1 && ntohl(in.s_addr) >> 24 == 127;
 }
 
 bool host_port_ok(const char *text)

@@ -6,7 +6,7 @@
 
 /* Has the text this form, with a port from 1 to 65535? A name is not looked up. */
 bool host_port_ok(const char *text);
-/* Is the host of HOST:PORT this machine, by its text alone? Nobody else hears what goes there in
- * the clear. */
-bool host_is_here(const char *text);
+/* Is the host of HOST or HOST:PORT this machine, by its text alone? Nobody else hears what goes
+ * there in the clear. Another name leads here only through a DNS that an attacker may answer. */
+bool host_is_here(const char *host);
 #endif

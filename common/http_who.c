@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* http_who.c - who sent a request, what role that gives, and the line that reports it. */
 #include "common/http_int.h"
+#include "base/host_port.h"
 #include "base/log.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -276,7 +277,7 @@ static void who_session(const struct http_at *at, struct MHD_Connection *conn, s
 /* ---- requests ---- */
 
 /* Whether the page that sent the request, if any did, came from this server: "https://" and the
- * Host. TLS or host_is_ours() has proved the Host. */
+ * Host. TLS or host_is_here() has proved the Host. */
 static bool origin_is_ours(const struct http_at *at, struct MHD_Connection *conn, const char *host)
 {
 	const char *scheme = at->at_tls ? "https://" : "http://",
@@ -285,25 +286,6 @@ static bool origin_is_ours(const struct http_at *at, struct MHD_Connection *conn
 	size_t n = strlen(scheme);
 
 	return !origin || (host && !strncmp(origin, scheme, n) && !strcasecmp(origin + n, host));
-}
-
-/* True for a name of this machine. Another name leads here only through a DNS that an attacker
- * answers. */
-static bool host_is_ours(const char *host)
-{
-	size_t n = *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
-	char text[INET_ADDRSTRLEN];
-	struct in_addr in;
-
-	if (n == 9 && !strncasecmp(host, "localhost", 9))
-		return true;
-	if (n == 5 && !memcmp(host, "[::1]", 5))
-		return true;
-	if (n >= sizeof(text))
-		return false;
-	memcpy(text, host, n);
-	text[n] = 0;
-	return inet_pton(AF_INET, text, &in) == 1 && ntohl(in.s_addr) >> 24 == 127;
 }
 
 static void who_from(struct MHD_Connection *conn, struct http_who *w)
@@ -344,7 +326,7 @@ int http_who(const struct http_at *at, struct MHD_Connection *conn, const char *
 	/* Any process on this machine can connect to a port, and so can a web page in a browser
 	 * here. TLS proves the name of the host. */
 	if (at->at_tcp && !at->at_tls &&
-	    (host ? !host_is_ours(host) : strcmp(version, "HTTP/1.0"))) {
+	    (host ? !host_is_here(host) : strcmp(version, "HTTP/1.0"))) {
 		snprintf(why, len, "the Host header of a request must be 127.0.0.1 or localhost");
 		return MHD_HTTP_FORBIDDEN;
 	}

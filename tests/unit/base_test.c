@@ -2,6 +2,7 @@
 /* base_test.c - the event loop, metrics, configuration and the HTTP server. */
 #include "base/clock.h"
 #include "base/conf.h"
+#include "base/host_port.h"
 #include "base/log.h"
 #include "base/loop.h"
 #include "base/metrics.h"
@@ -796,6 +797,27 @@ static TCase *cases(Suite *s, const char *name)
 	return tc;
 }
 
+START_TEST(a_host_is_here_by_its_text_alone)
+{
+	static const char *const here[] = {"localhost", "LOCALHOST:80", "[::1]",
+					   "[::1]:80",	"127.0.0.1",	"127.1.2.3:65535"};
+	static const char *const away[] = {"",
+					   ":80",
+					   "[::1",
+					   "[::1]away:80",
+					   "[::2]:80",
+					   "localhostx:80",
+					   "128.0.0.1",
+					   "127.0.0.1.x:80",
+					   "weft.test:80"};
+
+	for (unsigned i = 0; i < sizeof(here) / sizeof(*here); i++)
+		ck_assert_msg(host_is_here(here[i]), "%s", here[i]);
+	for (unsigned i = 0; i < sizeof(away) / sizeof(*away); i++)
+		ck_assert_msg(!host_is_here(away[i]), "%s", away[i]);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("base");
@@ -831,5 +853,6 @@ int main(void)
 	tcase_add_test(tc, http_serves_routes_and_metrics);
 	tcase_add_test(tc, a_stale_socket_file_is_replaced_a_live_one_and_a_plain_file_are_not);
 	tcase_add_test(tc, http_on_tcp_is_for_this_machine_only);
+	tcase_add_test(tc, a_host_is_here_by_its_text_alone);
 	return unit_run(s);
 }
